@@ -1,0 +1,127 @@
+"""The activities of one attempt: `attempt` and `reroute` do it whole; `bind` and `check` stand before and after a
+called activity or a child run."""
+
+from __future__ import annotations
+
+from temporalio import activity
+
+from activities.boundary import as_application_error
+from activities.checks import run_checks
+from activities.evaluate import Environment
+from activities.implement import Feedback, Meter
+from activities.perform import Outcome, Try, bind_input, check_size, loop_ends, loop_exhausted, perform
+from activities.tools import Tools
+from graph.compiled import CompiledNode
+from graph.errors import Failure
+from graph.values import ARGUMENTS_LIMIT, JSON, Value, digest, encode
+from graph.wire import (
+    ATTEMPT,
+    BIND,
+    CHECK,
+    REROUTE,
+    AttemptRequest,
+    AttemptResult,
+    Bound,
+    CheckRequest,
+)
+
+
+class AttemptActivities:
+    """Bound to one process's tools."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    @activity.defn(name=ATTEMPT)
+    async def attempt(self, request: AttemptRequest) -> AttemptResult:
+        """One attempt with the node's own implementation. Raises ApplicationError: type = code."""
+        return await self._attempt(request)
+
+    @activity.defn(name=REROUTE)
+    async def reroute(self, request: AttemptRequest) -> AttemptResult:
+        """One attempt with another implementation. Raises ApplicationError: type = code."""
+        return await self._attempt(request)
+
+    async def _attempt(self, request: AttemptRequest) -> AttemptResult:
+        node, env = await self._environment(request)
+        first = request.implementation == 0
+        outcome = await perform(node, env, await self._try(request), guard=first, default="input")
+        if outcome.failure is not None:
+            raise as_application_error(outcome.failure.code, outcome.record())
+        if outcome.skipped:
+            return AttemptResult(skipped=True)
+        return await self._result(outcome)
+
+    async def _result(self, outcome: Outcome) -> AttemptResult:
+        data = encode(outcome.output)
+        return AttemptResult(
+            output=await self._tools.store.as_value(outcome.output),
+            usage=outcome.meter.usage.to_json() or None,
+            fuel=outcome.meter.fuel or None,
+            input=outcome.input,
+            digest=digest(data),
+        )
+
+    async def _environment(self, request: AttemptRequest) -> tuple[CompiledNode, Environment]:
+        node = await self._tools.node(request.scope.graph, request.node)
+        return node, Environment(self._tools, request.scope, node.limits)
+
+    async def _try(self, request: AttemptRequest) -> Try:
+        feedback = None
+        if request.feedback is not None:
+            rejected: JSON = None
+            if request.feedback.rejected is not None:
+                rejected = await self._tools.store.get_json(request.feedback.rejected)
+            feedback = Feedback(request.feedback.code, request.feedback.reason, rejected)
+        return Try(request.implementation, feedback, request.fuel, request.memory)
+
+    @activity.defn(name=BIND)
+    async def bind(self, request: AttemptRequest) -> Bound:
+        """What a called activity or a child run is given. Raises ApplicationError: type = code."""
+        node, env = await self._environment(request)
+        call = node.implementations[request.implementation].activity
+        try:
+            if node.when is not None and not await env.condition(node.when, "the guard"):
+                return Bound(skipped=True)
+            if call is None or call.args is None:
+                input = await bind_input(node, env, "input")
+                data = encode(input)
+                if call is None:
+                    return Bound(value=await self._tools.store.as_value(input), input=digest(data))
+                args = [input]
+            else:
+                args = await env.bind(call.args)
+                data = encode(args)
+            if len(data) > ARGUMENTS_LIMIT:
+                message = (
+                    f"the arguments of activity `{call.name}` are {len(data)} bytes; at most {ARGUMENTS_LIMIT} fit"
+                )
+                raise Failure("too_large", message, details={"size": len(data), "limit": ARGUMENTS_LIMIT})
+        except Failure as failure:
+            raise as_application_error(failure.code, Outcome(Meter(), failure=failure).record()) from failure
+        return Bound(args=[Value(inline=arg, size=len(encode(arg))) for arg in args], input=digest(data))
+
+    @activity.defn(name=CHECK)
+    async def check(self, request: CheckRequest) -> AttemptResult:
+        """Check what came back; in a loop, say whether it ends. Raises ApplicationError: type = code."""
+        node, env = await self._environment(request)
+        output = await self._tools.store.load(request.output)
+        outcome = Outcome(Meter(), input=request.input)
+        if request.usage:
+            outcome.meter.usage.add(outcome.meter.usage.from_json(request.usage))
+        try:
+            check_size(node, output)
+            if node.repeat is not None and not await loop_ends(node.repeat.until, env, output):
+                if request.round >= node.repeat.max_rounds:
+                    raise loop_exhausted(node.repeat.until, request.round)
+                return AttemptResult(output=request.output, done=False)
+            if node.checks:
+                input = await bind_input(node, env, "input") if node.has_input else None
+                await run_checks(node, env, input, output, outcome.meter.usage)
+        except Failure as failure:
+            outcome.failure = failure
+            if node.keeps_rejected:
+                outcome.rejected = await self._tools.store.put_json(output)
+            raise as_application_error(failure.code, outcome.record()) from failure
+        outcome.output = output
+        return await self._result(outcome)

@@ -1,0 +1,125 @@
+"""The boundary with Temporal: heartbeats, worker shutdown, and errors as Temporal carries them.
+
+One interceptor does it for every activity, users' own included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ActivityOutboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+)
+
+from activities.store import StoreError
+from graph.errors import Failure, FerrataError, LoadError
+from graph.values import JSON, encode, trim
+from graph.wire import WORKER_SHUTDOWN, FailureRecord
+
+BEAT = 0.5
+"""Seconds between heartbeats; short activities end before the first."""
+DETAILS_LIMIT = 16 * 1024
+"""Bytes of an error's details that history keeps."""
+
+
+def as_application_error(code: str, record: FailureRecord) -> ApplicationError:
+    """A failed attempt as it ends its activity: the workflow decides what comes next, so Temporal doesn't retry."""
+    record.message = trim(record.message)
+    record.details = within_limit(record.details)
+    return ApplicationError(
+        record.message,
+        record.model_dump(),
+        type=code,
+        non_retryable=True,
+        category=ApplicationErrorCategory.BENIGN,
+    )
+
+
+def within_limit(details: dict[str, Any]) -> dict[str, JSON]:
+    """``details``, or the parts of it that fit and the names of those that don't."""
+    kept: dict[str, JSON] = {}
+    left: list[str] = []
+    room = DETAILS_LIMIT
+    for key, value in details.items():
+        size = len(encode(value))
+        if size <= room:
+            kept[key] = value
+            room -= size
+        else:
+            left.append(key)
+    return {**kept, "trimmed": f"too large to keep: {', '.join(left)}"} if left else kept
+
+
+class Boundary(Interceptor):
+    """Install it on the worker that runs activities."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        return _Inbound(next)
+
+
+class _Outbound(ActivityOutboundInterceptor):
+    """Remembers the last heartbeat's details, so that ours repeat a user's instead of erasing them."""
+
+    details: tuple[Any, ...] = ()
+
+    def heartbeat(self, *details: Any) -> None:
+        if details:
+            self.details = details
+        super().heartbeat(*self.details)
+
+
+class _Inbound(ActivityInboundInterceptor):
+    def init(self, outbound: ActivityOutboundInterceptor) -> None:
+        super().init(_Outbound(outbound))
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        beating = asyncio.create_task(beat()) if activity.info().heartbeat_timeout else None
+        try:
+            return await super().execute_activity(input)
+        except asyncio.CancelledError:
+            details = activity.cancellation_details()
+            if activity.is_worker_shutdown() and not (details and details.cancel_requested):
+                raise ApplicationError(
+                    "the worker is shutting down",
+                    type=WORKER_SHUTDOWN,
+                    non_retryable=True,
+                    category=ApplicationErrorCategory.BENIGN,
+                ) from None
+            raise
+        except FerrataError as error:
+            raise translated(error) from error
+        finally:
+            if beating is not None:
+                beating.cancel()
+                with suppress(asyncio.CancelledError):
+                    await beating
+
+
+async def beat() -> None:
+    """Heartbeat for ever: cancellation and pause reach an activity by the answers."""
+    while True:
+        await asyncio.sleep(BEAT)
+        activity.heartbeat()
+
+
+def translated(error: FerrataError) -> ApplicationError:
+    """One of our errors as Temporal carries it. Only a store that is down for now is worth Temporal's retry."""
+    if isinstance(error, StoreError) and error.transient:
+        return ApplicationError(error.message, type=error.code)
+    details: dict[str, Any] = {}
+    if isinstance(error, LoadError):
+        details = {"problems": [problem.model_dump(exclude_none=True) for problem in error.problems]}
+    failure_class = error.failure_class if isinstance(error, Failure) else "invalid_input"
+    record = FailureRecord(
+        failure_class=failure_class,
+        message=error.message,
+        details=error.details if isinstance(error, Failure) else details,
+    )
+    return as_application_error(error.code, record)

@@ -1,0 +1,174 @@
+"""Doing a node's work once: each kind that one activity can do by itself, given its bound input."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from activities.checks import read_json
+from activities.evaluate import Environment, sandbox_limits
+from activities.models import ModelReply, ModelRequest
+from activities.sandbox import Cancel, Cancelled
+from graph.compiled import CompiledNode, Implementation
+from graph.errors import Failure
+from graph.nearest import suggest
+from graph.state import Usage
+from graph.values import JSON, encode
+
+
+@dataclass
+class Meter:
+    """What an attempt cost so far: kept outside of it, since a failed attempt costs too."""
+
+    usage: Usage = field(default_factory=Usage)
+    fuel: int = 0
+
+
+@dataclass
+class Feedback:
+    """What was wrong with the attempt before, with its rejected output if it had one."""
+
+    code: str
+    reason: str
+    rejected: JSON = None
+
+    def to_json(self) -> dict[str, JSON]:
+        return {"code": self.code, "reason": self.reason, "rejected": self.rejected}
+
+
+@dataclass
+class Work:
+    """One implementation to run: the node, what its expressions read, its multiplied limits, and the meter."""
+
+    node: CompiledNode
+    implementation: Implementation
+    env: Environment
+    feedback: Feedback | None
+    fuel: float
+    memory: float
+    meter: Meter
+
+    async def run(self, input: JSON) -> JSON:
+        """The output for ``input``. Raises Failure."""
+        implementation = self.implementation
+        if implementation.kind == "value":
+            return await self.env.bind(implementation.value)
+        if implementation.kind == "script":
+            return await self._script(input)
+        if implementation.kind == "infer":
+            return await self._infer()
+        if implementation.kind == "function" and implementation.function:
+            feedback = self.feedback.to_json() if self.feedback else None
+            return await self.env.tools.functions.call(implementation.function, input, feedback)
+        raise Failure("unsupported", f"an implementation of kind `{implementation.kind}` can't run in an attempt")
+
+    async def _script(self, input: JSON) -> JSON:
+        script = self.implementation.script
+        if script is None:
+            raise Failure("unsupported", "the script implementation has no script")
+        limits = sandbox_limits(self.env.limits, self.fuel, self.memory)
+        payload = encode(input)
+        loop = asyncio.get_running_loop()
+
+        def run(cancel: Cancel) -> tuple[str, int]:
+            def host(name: str, request: str) -> str:
+                """Called in the guest's thread: the model is asked on the event loop."""
+                future = asyncio.run_coroutine_threadsafe(self._answer(name, request), loop)
+                return encode(wait_for(future, cancel)).decode()
+
+            result = self.env.tools.sandbox.run_script(
+                script.text,
+                script.file,
+                script.line,
+                payload,
+                limits,
+                host=host if self.implementation.models else None,
+                cancel=cancel,
+                feedback=encode(self.feedback.to_json()) if self.feedback else None,
+            )
+            return result.output_json, result.fuel
+
+        try:
+            output, fuel = await self.env.tools.in_guest_thread(run)
+        except Failure as failure:
+            fuel = failure.details.get("fuel", 0)
+            self.meter.fuel += fuel if isinstance(fuel, int) else 0
+            raise
+        self.meter.fuel += fuel
+        return json.loads(output)
+
+    async def _answer(self, name: str, request: str) -> JSON:
+        """A script's call to the host."""
+        if name != "infer":
+            raise Failure("denied", f"the host offers no `{name}` to scripts")
+        options = json.loads(request)
+        model = options.pop("model", None) or self.implementation.model
+        granted = self.implementation.models
+        if model not in granted:
+            hint = suggest(str(model), granted)
+            raise Failure("denied", f"model `{model}` isn't granted; add it to `grants: {{models: [...]}}` {hint}")
+        format_ = options.pop("format", None) or "text"
+        reply = await self._complete(model, ModelRequest.build(**options, format=format_))
+        return {"output": as_format(reply.text, format_)}
+
+    async def _infer(self) -> JSON:
+        call = self.implementation.infer
+        model = self.implementation.model
+        if call is None or model is None:
+            raise Failure("unsupported", "the infer implementation names no model")
+        bound = await self.env.bind({"prompt": call.prompt, "messages": call.messages, "system": call.system})
+        messages = bound["messages"] or [{"role": "user", "content": bound["prompt"]}]
+        request = ModelRequest.build(
+            messages=messages + self._reminder(),
+            system=bound["system"],
+            max_tokens=call.max_tokens,
+            temperature=call.temperature,
+            stop=call.stop,
+            format=call.format,
+        )
+        reply = await self._complete(model, request)
+        return as_format(reply.text, call.format)
+
+    def _reminder(self) -> list[JSON]:
+        """The rejected answer and why, as turns of the conversation."""
+        if self.feedback is None:
+            return []
+        turns: list[JSON] = []
+        if self.feedback.rejected is not None:
+            turns.append({"role": "assistant", "content": self.feedback.rejected})
+        text = f"That was not accepted: {self.feedback.reason}\nAnswer again, mending this."
+        return [*turns, {"role": "user", "content": text}]
+
+    async def _complete(self, model: str, request: ModelRequest) -> ModelReply:
+        reply = await self.env.tools.models.complete(model, request)
+        self.meter.usage.add(reply.usage)
+        return reply
+
+
+def as_format(text: str, format_: str) -> JSON:
+    """A model's answer as text, or as the JSON that it should be.
+
+    Raises:
+        Failure: ``invalid_output``.
+    """
+    if format_ != "json":
+        return text
+    value = read_json(text)
+    if value is None and text.strip() != "null":
+        raise Failure("invalid_output", f"the model's answer isn't JSON: {text[:200]!r}")
+    return value
+
+
+def wait_for(future: Future[JSON], cancel: Cancel) -> JSON:
+    """The result of ``future``; gives it up when the guest is cancelled."""
+    while True:
+        try:
+            return future.result(timeout=0.1)
+        except TimeoutError:
+            if future.done():
+                raise
+            if cancel.cancelled:
+                future.cancel()
+                raise Cancelled from None

@@ -1,0 +1,158 @@
+"""The activity `load`: find the graph, compile it, check the run's input, store both; return a small plan.
+
+Everything that can be known to be wrong is said here, before the first node runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from temporalio import activity
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.service import RPCError
+
+from activities.checks import validator
+from activities.lookup import find_graph
+from activities.tools import Tools
+from graph.compile import compile_graph
+from graph.compiled import CompiledGraph
+from graph.errors import LoadError, Problem
+from graph.planning import plan_of
+from graph.values import JSON, Ref, Value, canonical, encode, trim
+from graph.wire import LOAD, Loaded, LoadRequest
+from graph.world import World
+
+INPUT_INLINE = 2 * 1024
+"""Bytes up to which a run's input travels inline: every attempt carries it."""
+SEARCH_ATTRIBUTES = ("FerrataGraph", "FerrataStatus", "FerrataEscalations")
+
+
+class LoadActivities:
+    """Bound to one process's tools."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._registered: list[str] | None = None
+
+    @activity.defn(name=LOAD)
+    async def load(self, request: LoadRequest) -> Loaded:
+        """Compile and store a graph, or take up one that a parent run stored. Raises LoadError, StoreError."""
+        warnings: list[str] = []
+        if request.compiled is not None:
+            ref = request.compiled
+            graph = await self._tools.graph(ref)
+            input = await self._tools.store.load(request.value or Value())
+        else:
+            source, files = find_graph(self._tools.settings.graphs, request.graph)
+            # Compiling takes a while for a large graph, and the heartbeat must go on.
+            compilation = await asyncio.to_thread(compile_graph, source, files, self._world())
+            graph, input = compilation.graph, request.input
+            warnings = [str(warning) for warning in compilation.warnings]
+            await self._check_queues(graph)
+            ref = await self._store(graph)
+        input = check_input(graph, input)
+        return Loaded(
+            plan=plan_of(graph),
+            graph=ref,
+            input=await self._tools.store.as_value(input, INPUT_INLINE),
+            search_attributes=await self._search_attributes(),
+            warnings=warnings,
+        )
+
+    def _world(self) -> World:
+        return World(
+            function=self._tools.functions.describe,
+            activities=self._tools.registered,
+            models=frozenset(self._tools.models.names()),
+        )
+
+    async def _store(self, graph: CompiledGraph) -> Ref:
+        """Store a graph and its children, deepest first, so that each knows where its children lie."""
+        for fingerprint, child in graph.graphs.items():
+            graph.refs[fingerprint] = await self._store(child)
+        return await self._tools.store.put(graph.model_dump_json(by_alias=True).encode())
+
+    async def _check_queues(self, graph: CompiledGraph) -> None:
+        """Refuse task queues that nobody polls: an activity there would wait for ever."""
+        problems = []
+        for node in graph.nodes:
+            for implementation in node.implementations:
+                queue = implementation.activity.task_queue if implementation.activity else None
+                if queue is not None and not await self._is_polled(queue):
+                    problems.append(
+                        Problem(
+                            code="unpolled_queue",
+                            message=f"node `{node.name}`: no worker polls the task queue `{queue}`",
+                            file=graph.file,
+                            line=node.line or None,
+                            column=node.column or None,
+                            hint="start a worker for that queue, or mend its name",
+                        )
+                    )
+        if problems:
+            raise LoadError(problems)
+
+    async def _is_polled(self, queue: str) -> bool:
+        client = self._tools.client
+        answer = await client.workflow_service.describe_task_queue(
+            DescribeTaskQueueRequest(
+                namespace=client.namespace,
+                task_queue=TaskQueue(name=queue),
+                task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+            )
+        )
+        return bool(answer.pollers)
+
+    async def _search_attributes(self) -> list[str]:
+        """Ours that the namespace has; asked once per process. Setting another would block the run for ever."""
+        if self._registered is None:
+            client = self._tools.client
+            try:
+                answer = await client.operator_service.list_search_attributes(
+                    ListSearchAttributesRequest(namespace=client.namespace), timeout=timedelta(seconds=5)
+                )
+            except RPCError as error:
+                activity.logger.warning("search attributes can't be listed, so none are set: %s", error)
+                return []
+            self._registered = [name for name in SEARCH_ATTRIBUTES if name in answer.custom_attributes]
+        return self._registered
+
+
+def check_input(graph: CompiledGraph, input: JSON) -> JSON:
+    """The run's input with top-level defaults of its schema filled in.
+
+    Raises:
+        LoadError: ``invalid_input``, one problem for each violation of `input_schema`.
+    """
+    schema = graph.input_schema
+    if schema is None:
+        return input
+    if (
+        isinstance(schema, dict)
+        and isinstance(schema.get("properties"), dict)
+        and (input is None or isinstance(input, dict))
+    ):
+        defaults = {
+            key: part["default"]
+            for key, part in schema["properties"].items()
+            if isinstance(part, dict) and "default" in part
+        }
+        # No input at all counts as an empty object, if that is what the schema wants.
+        filled = {**defaults, **(input or {})}
+        input = filled if input is not None or schema.get("type") == "object" else input
+    problems = [
+        Problem(
+            code="invalid_input",
+            message=trim(f"the run's input at {error.json_path}: {error.message}", 500),
+            hint="mend the input that the run is started with, or `input_schema` of the graph",
+        )
+        for error in validator(canonical(schema)).iter_errors(input)
+    ]
+    if problems:
+        raise LoadError(problems[:50])
+    encode(input)
+    return input

@@ -1,0 +1,133 @@
+"""One attempt at one input, whole: guard, binding, work (looped if it repeats), checks. Nodes and items alike."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from activities.checks import run_checks
+from activities.evaluate import Environment
+from activities.implement import Feedback, Meter, Work
+from activities.store import StoreError
+from graph.compiled import CompiledNode
+from graph.durations import format_duration
+from graph.errors import Failure
+from graph.values import JSON, Ref, digest, encode
+from graph.wire import FailureRecord
+
+
+@dataclass(frozen=True)
+class Try:
+    """Which implementation to try, with which factors on fuel and memory, and what the try before it gave."""
+
+    implementation: int = 0
+    feedback: Feedback | None = None
+    fuel: float = 1.0
+    memory: float = 1.0
+
+
+@dataclass
+class Outcome:
+    """What one attempt gave. Either ``skipped``, or ``failure``, or ``output``.
+
+    ``rejected`` is the output that a check refused, kept only if some rung shows it to somebody.
+    """
+
+    meter: Meter
+    skipped: bool = False
+    output: JSON = None
+    input: str | None = None
+    failure: Failure | None = None
+    rejected: Ref | None = None
+
+    def record(self) -> FailureRecord:
+        """The failure as history keeps it."""
+        if self.failure is None:
+            raise ValueError("only a failed attempt has a record")
+        check = self.failure.details.get("check")
+        return FailureRecord(
+            failure_class=self.failure.failure_class,
+            message=self.failure.message,
+            details=self.failure.details,
+            usage=self.meter.usage.to_json() or None,
+            fuel=self.meter.fuel or None,
+            input=self.input,
+            check=check if isinstance(check, str) else None,
+            rejected=self.rejected,
+        )
+
+
+async def perform(node: CompiledNode, env: Environment, attempt: Try, *, guard: bool, default: str) -> Outcome:
+    """Make one attempt. Failures come back in the outcome; only cancellation and a store that is down are raised.
+
+    ``guard``: evaluate `when` too. ``default`` names the value that is the input when none is written.
+    """
+    outcome = Outcome(Meter())
+    rejected: list[JSON] = []
+    try:
+        async with asyncio.timeout(node.limits.timeout / 1000):
+            if guard and node.when is not None and not await env.condition(node.when, "the guard"):
+                outcome.skipped = True
+                return outcome
+            await _work(node, env, attempt, default, outcome, rejected)
+    except TimeoutError:
+        message = f"the attempt took longer than its timeout of {format_duration(node.limits.timeout)}"
+        outcome.failure = Failure("timeout", message, details={"timeout": node.limits.timeout})
+    except Failure as failure:
+        outcome.failure = failure
+    except StoreError as error:
+        if error.transient:
+            raise
+        outcome.failure = Failure("invalid_input", error.message, code=error.code)
+    if outcome.failure is not None and rejected and node.keeps_rejected:
+        outcome.rejected = await env.tools.store.put_json(rejected[-1])
+    return outcome
+
+
+async def _work(
+    node: CompiledNode, env: Environment, attempt: Try, default: str, outcome: Outcome, rejected: list[JSON]
+) -> None:
+    implementation = node.implementations[attempt.implementation]
+    # A value node has bindings, no input: its checks see what stands for it.
+    original = await bind_input(node, env, default) if implementation.kind != "value" else None
+    outcome.input = digest(encode(original))
+    work = Work(node, implementation, env, attempt.feedback, attempt.fuel, attempt.memory, outcome.meter)
+    output, rounds = await work.run(original), 1
+    if node.repeat is not None:
+        while not await loop_ends(node.repeat.until, env, check_size(node, output)):
+            rejected[:] = [output]
+            if rounds >= node.repeat.max_rounds:
+                raise loop_exhausted(node.repeat.until, rounds)
+            output, rounds = await work.run(output), rounds + 1
+    check_size(node, output)
+    rejected[:] = [output]
+    await run_checks(node, env, original, output, outcome.meter.usage)
+    rejected.clear()
+    outcome.output = output
+
+
+async def bind_input(node: CompiledNode, env: Environment, default: str) -> JSON:
+    """The node's input: its bindings filled in, or the run's input (in a map, the item)."""
+    if node.has_input:
+        return await env.bind(node.input)
+    return (await env.values([default]))[default]
+
+
+async def loop_ends(until: str, env: Environment, output: JSON) -> bool:
+    """Whether a loop's condition holds for this output. Raises Failure."""
+    return await env.within(output=output).condition(until, "`until`")
+
+
+def loop_exhausted(until: str, rounds: int) -> Failure:
+    """The failure of a loop that reached its last round."""
+    message = f"after {rounds} rounds `{until}` still did not hold"
+    return Failure("loop_exhausted", message, details={"rounds": rounds, "until": until})
+
+
+def check_size(node: CompiledNode, output: JSON) -> JSON:
+    """``output`` as it is. Raises Failure ``too_large`` or ``invalid_output``."""
+    size = len(encode(output))
+    if size > node.limits.output_bytes:
+        message = f"the output is {size} bytes; `output_bytes` allows {node.limits.output_bytes}"
+        raise Failure("too_large", message, details={"size": size, "limit": node.limits.output_bytes})
+    return output

@@ -1,0 +1,103 @@
+"""All activities of an attempt process: ours, and users' own from the modules in ``FERRATA_ACTIVITIES``."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client
+
+from activities.attempt import AttemptActivities
+from activities.chunk import ChunkActivities
+from activities.escalate import EscalateActivities
+from activities.load import LoadActivities
+from activities.outputs import OutputActivities
+from activities.settings import Settings
+from activities.tools import Tools
+from graph.errors import LoadError, Problem
+
+Activity = Callable[..., Any]
+
+
+class Activities:
+    """What one attempt process offers; ``close`` it when its worker has stopped."""
+
+    def __init__(self, settings: Settings, client: Client) -> None:
+        """Open the store, the sandbox and the models, and import users' modules.
+
+        Raises:
+            LoadError: a setting is wrong; all problems at once.
+        """
+        users = user_activities(settings.activities)
+        self.tools = Tools(settings, client, frozenset(users))
+        attempts, chunks = AttemptActivities(self.tools), ChunkActivities(self.tools)
+        loads, outputs, escalations = (
+            LoadActivities(self.tools),
+            OutputActivities(self.tools),
+            EscalateActivities(self.tools),
+        )
+        ours: list[Activity] = [
+            loads.load,
+            *(attempts.attempt, attempts.reroute, attempts.bind, attempts.check),
+            *(chunks.pin, chunks.chunk, chunks.reroute_chunk, chunks.collect),
+            *(outputs.evaluate, outputs.pack),
+            escalations.escalate,
+        ]
+        taken = sorted(users.keys() & {name_of(function) for function in ours})
+        if taken:
+            raise bad_module(f"FERRATA_ACTIVITIES defines `{taken[0]}`, a name that Ferrata uses itself", "rename it")
+        self._all = ours + list(users.values())
+
+    def all(self) -> list[Activity]:
+        """The activities to register."""
+        return self._all
+
+    async def close(self) -> None:
+        """Let connections and threads go."""
+        await self.tools.close()
+
+
+def attempt_activities(settings: Settings, client: Client) -> Activities:
+    """The activities of an attempt process. Raises LoadError."""
+    return Activities(settings, client)
+
+
+def user_activities(modules: tuple[str, ...]) -> dict[str, Activity]:
+    """Users' activities by name: every function decorated with ``@activity.defn`` in ``modules``.
+
+    Raises:
+        LoadError: ``bad_setting``: a module can't be imported, or two activities have one name.
+    """
+    found: dict[str, Activity] = {}
+    for module_name in modules:
+        try:
+            module = importlib.import_module(module_name)
+        except Exception as error:  # a user's module may raise anything
+            message = f"FERRATA_ACTIVITIES names `{module_name}`, which can't be imported: {error}"
+            raise bad_module(message, "check the name and PYTHONPATH") from error
+        for value in vars(module).values():
+            name = name_of(value)
+            if name is None:
+                continue
+            if found.setdefault(name, value) is not value:
+                raise bad_module(f"FERRATA_ACTIVITIES holds two activities called `{name}`", "rename one")
+    return found
+
+
+def name_of(value: object) -> str | None:
+    """The name of an activity; None if ``value`` is none."""
+    if not callable(value) or isinstance(value, type):
+        return None
+    definition = activity._Definition.from_callable(value)
+    return definition.name if definition else None
+
+
+def bad_module(message: str, hint: str) -> LoadError:
+    return LoadError([Problem(code="bad_setting", message=message, hint=hint)])
+
+
+def local_activities(settings: Settings) -> list[Activity]:
+    """Local activities of the orchestrator process: none, so that nothing ever delays a workflow task."""
+    return []

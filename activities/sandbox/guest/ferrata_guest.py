@@ -1,0 +1,253 @@
+"""The guest's entry points, as sandbox.wit declares them. componentize-py compiles this file, CPython and what
+ferrata_prelude imports into one component.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from typing import Any, NoReturn
+
+import ferrata_expressions
+import ferrata_prelude
+import wit_world  # type: ignore[import-not-found]  # generated during the build
+from componentize_py_types import Err  # type: ignore[import-not-found]  # likewise
+from ferrata_json import NotJSON, dumps, encode, loads
+
+OUTPUT = ferrata_prelude.install(wit_world.log)
+MESSAGE_LIMIT = 2000
+DETAILS_LIMIT = 64 * 1024
+FRAMES = 10
+"""Innermost and outermost frames that a traceback shows."""
+
+_reserve: list[bytes] = [bytes(512 * 1024)]
+"""Freed when memory runs out, so that saying so has room."""
+
+
+class Fail(Exception):
+    """Raised by ``fail``."""
+
+    def __init__(self, code: str, message: str, details: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details
+
+
+class Failure(Exception):
+    """The host couldn't do what the script asked; ``code`` and ``failure_class`` say why. May be caught."""
+
+    def __init__(self, failure_class: str, code: str, message: str, details: Any) -> None:
+        super().__init__(message)
+        self.failure_class = failure_class
+        self.code = code
+        self.message = message
+        self.details = details
+
+
+def fail(code: str, message: str, details: Any = None) -> NoReturn:
+    """End the script with a failure of the author's own: ``code`` is what `on:` and the run's state name."""
+    if not isinstance(code, str) or not code or len(code) > 100:
+        raise TypeError("fail(code, message, details=None): code must be a text of 1 to 100 characters")
+    text = encode({} if details is None else details, "details")
+    if len(text) > DETAILS_LIMIT:
+        text = dumps({"trimmed": f"the details were {len(text)} characters, at most {DETAILS_LIMIT} are kept"})
+    elif not text.startswith("{"):
+        text = '{"details":' + text + "}"
+    raise Fail(code, str(message), text)
+
+
+def infer(
+    prompt: str | None = None,
+    *,
+    messages: list[dict[str, Any]] | None = None,
+    system: str | None = None,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    model: str | None = None,
+    format: str = "text",
+) -> Any:
+    """Ask a model that the node was granted: text, or parsed JSON with ``format="json"``."""
+    if (prompt is None) == (messages is None):
+        raise TypeError("infer needs either a prompt or messages")
+    if format not in ("text", "json"):
+        raise ValueError('infer: format is "text" or "json"')
+    asked = {
+        **{"prompt": prompt, "messages": messages, "system": system, "max_tokens": max_tokens},
+        **{"temperature": temperature, "model": model, "format": format},
+    }
+    payload = encode({key: value for key, value in asked.items() if value is not None}, "infer's arguments")
+    try:
+        reply = wit_world.call("infer", payload)
+    except Err as error:
+        data = loads(error.value)
+        if data["class"] == "denied":
+            raise ferrata_prelude.Denied(data["message"]) from None
+        raise Failure(data["class"], data["code"], data["message"], data["details"]) from None
+    return loads(reply)["output"]
+
+
+class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
+    """The exports."""
+
+    def run(self, source: str, filename: str, first_line: int, input: str, output_bytes: int) -> str:
+        module = types.ModuleType("script")
+        module.__dict__.update(fail=fail, infer=infer, Failure=Failure, __file__=filename)
+        sys.modules["script"] = module
+        try:
+            exec(_compile(source, filename, first_line), module.__dict__)
+            function = module.__dict__.get("run")
+            if not callable(function):
+                raise _error("script_error", f"{filename} defines no run(input)", {"file": filename})
+            text = encode(function(loads(input)), "the output")
+            return _bounded(text, output_bytes)
+        except Err:
+            raise
+        except NotJSON as error:
+            raise _error("invalid_output", str(error), {"file": filename}) from None
+        except BaseException as error:
+            raise _script_error(error, filename) from None
+        finally:
+            OUTPUT.finish()
+
+    def evaluate(self, expressions: str, scope: str, output_bytes: int) -> str:
+        try:
+            names = ferrata_expressions.make_scope(loads(scope))
+            outcomes = [_outcome(text, names) for text in loads(expressions)]
+            return _bounded("[" + ",".join(outcomes) + "]", output_bytes)
+        except MemoryError:
+            raise _out_of_memory("the expressions") from None
+
+    def check(self, source: str, filename: str, first_line: int) -> str:
+        try:
+            tree = _compile(source, filename, first_line, ast.PyCF_ONLY_AST)
+        except SyntaxError as error:
+            return dumps([{"message": error.msg, "line": error.lineno, "column": error.offset}])
+        except (ValueError, RecursionError, MemoryError) as error:
+            return dumps([{"message": _describe(error), "line": first_line, "column": 1}])
+        return dumps(_check_run(tree, first_line))
+
+    def modules(self) -> str:
+        return dumps(sorted(name for name in ferrata_prelude.MODULES if name in sys.modules))
+
+
+def _compile(source: str, filename: str, first_line: int, flags: int = 0) -> Any:
+    return compile("\n" * (first_line - 1) + source, filename, "exec", flags, dont_inherit=True)
+
+
+def _check_run(tree: ast.Module, first_line: int) -> list[dict[str, Any]]:
+    """That something at top level is called ``run``, and if it's a plain function, that it takes one argument."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.AsyncFunctionDef(name="run"):
+                return [{"message": "run can't be async", "line": node.lineno, "column": node.col_offset + 1}]
+            case ast.FunctionDef(name="run", args=args) if node in tree.body:
+                required = len(args.posonlyargs) + len(args.args) - len(args.defaults)
+                possible = 1 if args.vararg else len(args.posonlyargs) + len(args.args)
+                keywords = args.kw_defaults.count(None)  # type: ignore[arg-type]
+                if required <= 1 <= possible and not keywords:
+                    return []
+                message = "run must take one argument: def run(input)"
+                return [{"message": message, "line": node.lineno, "column": node.col_offset + 1}]
+            case ast.Name(id="run", ctx=ast.Store()) | ast.FunctionDef(name="run") | ast.alias(asname="run"):
+                return []
+            case ast.alias(name="run", asname=None) | ast.ClassDef(name="run"):
+                return []
+    return [{"message": "the script must define run(input)", "line": first_line, "column": 1}]
+
+
+def _outcome(text: str, scope: dict[str, Any]) -> str:
+    """One expression's result as JSON: ["ok", value] or [class, message]."""
+    try:
+        return '["ok",' + encode(ferrata_expressions.evaluate(text, scope), "the value") + "]"
+    except NotJSON as error:
+        failure_class, message = "invalid_output", str(error)
+    except ferrata_expressions.BadExpression as error:
+        failure_class, message = "invalid_input", str(error)
+    except MemoryError:
+        raise
+    except Exception as error:
+        failure_class, message = "invalid_input", _describe(error)
+    return dumps([failure_class, _clean(message)])
+
+
+def _bounded(text: str, limit: int) -> str:
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > limit:
+        message = f"the output is {size} bytes of JSON, at most {limit} are allowed (`output_bytes`)"
+        raise _error("too_large", message, {"size": size, "limit": limit})
+    return text
+
+
+def _script_error(error: BaseException, filename: str) -> Err:
+    """Turn what a script raised into a failure: class, message with place, the script's own frames."""
+    if isinstance(error, MemoryError):
+        error.__traceback__ = None  # its frames hold what filled the memory
+        return _out_of_memory(filename)
+    frames = _frames(error, filename)
+    place = f" at {filename}:{frames[-1][0]}" if frames else ""
+    details: dict[str, Any] = {"file": filename}
+    if frames:
+        details |= {"line": frames[-1][0], "traceback": _render(frames, filename) + "\n" + _describe(error)}
+    if isinstance(error, Fail):
+        return _error("script_error", error.message, loads(error.details), error.code)
+    if isinstance(error, Failure):
+        return _error(error.failure_class, error.message, {**(error.details or {}), **details}, error.code)
+    if isinstance(error, ferrata_prelude.Denied):
+        return _error("denied", _describe(error, named=False) + place, details)
+    if isinstance(error, ferrata_prelude.Unsupported):
+        return _error("unsupported", _describe(error, named=False) + place, details)
+    return _error("script_error", _describe(error) + place, details)
+
+
+def _out_of_memory(who: str) -> Err:
+    _reserve.clear()
+    return _error("out_of_memory", f"{who} needed more than its `memory` limit", {})
+
+
+def _frames(error: BaseException, filename: str) -> list[tuple[int, str]]:
+    """Line and function of the script's own frames, outermost first; a syntax error's place comes last."""
+    frames = []
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if code.co_filename == filename:
+            frames.append((step.tb_lineno, code.co_qualname))
+        step = step.tb_next
+    if isinstance(error, SyntaxError) and error.filename == filename and error.lineno:
+        frames.append((error.lineno, "<module>"))
+    return frames
+
+
+def _render(frames: list[tuple[int, str]], filename: str) -> str:
+    lines = [f'  File "{filename}", line {line}, in {name}' for line, name in frames]
+    if len(lines) > 2 * FRAMES:
+        lines[FRAMES:-FRAMES] = [f"  ... {len(lines) - 2 * FRAMES} more ..."]
+    return "\n".join(["Traceback (most recent call last):", *lines])
+
+
+def _describe(error: BaseException, named: bool = True) -> str:
+    """``ValueError: message``. An author's exception may fail to describe itself."""
+    name = type(error).__name__
+    try:
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+    except Exception:
+        text = "<its message can't be shown>"
+    if isinstance(error, SystemExit):
+        text = f"{text} (use fail(code, message) to fail)"
+    return f"{name}: {text}" if named and text else text or name
+
+
+def _error(failure_class: str, message: str, details: dict[str, Any], code: str | None = None) -> Err:
+    data = {"class": failure_class, "code": code or failure_class, "message": _clean(message), "details": details}
+    return Err(_clean(dumps(data), limit=None))
+
+
+def _clean(text: str, limit: int | None = MESSAGE_LIMIT) -> str:
+    """Text that can cross: no lone surrogates, and cut when long."""
+    if limit is not None and len(text) > limit:
+        text = text[: limit - 3] + "..."
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+

@@ -1,0 +1,1 @@
+"""The ``ferrata`` command: a development server, the worker, and checks of graph files."""

@@ -1,0 +1,1 @@
+"""The main example: which licences do the Python distributions of an environment come under?"""

@@ -1,0 +1,37 @@
+"""A node's limits: the author's within the bounds of the language, or the defaults."""
+
+from __future__ import annotations
+
+from graph import limits as bounds
+from graph.compiled import Limits
+from graph.compiling.context import Context
+from graph.durations import format_duration
+from graph.problems import Path
+from graph.spec import NodeSpec
+
+
+def node_limits(context: Context, spec: NodeSpec, path: Path, kind: str | None) -> Limits:
+    """The limits of the node at ``path``. A child run has no timeout of its own but the longest there is."""
+
+    def within(key: str, value: int | None, default: int, low: int, high: int, unit: str) -> int:
+        if value is None:
+            return default
+        if not low <= value <= high:
+            shown = (format_duration(low), format_duration(high)) if unit == "ms" else (f"{low}{unit}", f"{high}{unit}")
+            context.place.problem("bad_value", f"`{key}` must be between {shown[0]} and {shown[1]}", (*path, key))
+        return value
+
+    standard = bounds.MAX_TIMEOUT_MS if kind == "graph" else bounds.DEFAULT_TIMEOUT_MS
+    timeout = within("timeout", spec.timeout, standard, bounds.MIN_TIMEOUT_MS, bounds.MAX_TIMEOUT_MS, "ms")
+    if spec.deadline is not None and spec.deadline < bounds.MIN_TIMEOUT_MS:
+        least = format_duration(bounds.MIN_TIMEOUT_MS)
+        context.place.problem("bad_value", f"`deadline` must be at least {least}", (*path, "deadline"))
+    return Limits(
+        timeout=timeout,
+        deadline=spec.deadline,
+        fuel=within("fuel", spec.fuel, bounds.DEFAULT_FUEL, bounds.MIN_FUEL, bounds.MAX_FUEL, ""),
+        memory=within("memory", spec.memory, bounds.DEFAULT_MEMORY, bounds.MIN_MEMORY, bounds.MAX_MEMORY, "B"),
+        output_bytes=within(
+            "output_bytes", spec.output_bytes, bounds.DEFAULT_OUTPUT_BYTES, 1, bounds.MAX_OUTPUT_BYTES, "B"
+        ),
+    )

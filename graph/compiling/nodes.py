@@ -1,0 +1,297 @@
+"""One node: its kind, bindings, map or loop, checks, ladder, limits and order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from graph.compiled import (
+    AfterStatus,
+    Check,
+    CompiledGraph,
+    CompiledNode,
+    Implementation,
+    Limits,
+    Over,
+    Repeat,
+    Rung,
+)
+from graph.compiling.bindings import ITEM_NAMES, Bindings
+from graph.compiling.children import compile_child
+from graph.compiling.context import Context
+from graph.compiling.implementations import Implementations, model_served
+from graph.compiling.ladders import Ladder
+from graph.compiling.limits import node_limits
+from graph.compiling.outputs import compile_checks
+from graph.nearest import suggest
+from graph.problems import Path
+from graph.spec import KINDS, NodeSpec
+from graph.world import FunctionInfo
+from graph.values import JSON
+
+MAP_KINDS = ("script", "function", "infer", "value")
+LOOP_KINDS = ("script", "function", "infer", "activity", "graph")
+MAP_OPTIONS = ("batch", "concurrency", "tolerate", "allow_empty")
+DEFAULT_CONCURRENCY = 8
+
+
+@dataclass
+class Draft:
+    """A node on its way: what could be made of it, and its expressions for the checks across nodes."""
+
+    name: str
+    path: Path
+    bindings: Bindings
+    spec: NodeSpec
+    node: CompiledNode | None = None
+    uses: list[str] = field(default_factory=list)
+    after: dict[str, AfterStatus] = field(default_factory=dict)
+    kind: str | None = None
+    child: CompiledGraph | None = None
+
+
+class NodeCompiler:
+    """Compiles the node ``name``; ``order`` are the names of all nodes, in file order."""
+
+    def __init__(self, context: Context, name: str, spec: NodeSpec, holder: JSON, order: dict[str, int]) -> None:
+        self._context = context
+        self._spec = spec
+        self._holder = holder if isinstance(holder, dict) else {}
+        self._order = order
+        self._path: Path = ("nodes", name)
+        self._is_map = "over" in self._holder
+        self._is_loop = "repeat" in self._holder
+        self._item: tuple[str, ...] = ITEM_NAMES if self._is_map else ()
+        self.draft = Draft(name, self._path, Bindings(context.place, order), spec)
+
+    def compile(self) -> Draft:
+        """The node as far as it could be compiled; problems are in the report."""
+        self.draft.kind = kind = self._kind()
+        self._check_options(kind)
+        granted = self._grants()
+        checks = self._checks()
+        make = self._implementations(checks, granted)
+        own = self._own(kind, make) if kind is not None else None
+        own_or_any = own or Implementation(kind="value", id="")
+        ladder = Ladder(self._context, (*self._path, "on_fail"), make, own_or_any)
+        rungs = ladder.compile(self._spec.on_fail or [], self._holder.get("on_fail"), checks) if own else []
+        over = self._over()
+        self._input(kind)
+        repeat = self._repeat()
+        self._after()
+        self._collect_uses()
+        limits = node_limits(self._context, self._spec, self._path, kind)
+        if own is not None:
+            self.draft.node = self._finish(ladder.implementations, rungs, checks, over, repeat, limits)
+        return self.draft
+
+    def _finish(
+        self,
+        implementations: list[Implementation],
+        rungs: list[Rung],
+        checks: list[Check],
+        over: Over | None,
+        repeat: Repeat | None,
+        limits: Limits,
+    ) -> CompiledNode:
+        line, column = self._context.place.line_column(self._path, key=True)
+        spec = self._spec
+        return CompiledNode(
+            name=self.draft.name,
+            line=line or 0,
+            column=column or 0,
+            description=spec.description,
+            when=spec.when,
+            input=spec.input,
+            has_input="input" in spec.model_fields_set,
+            over=over,
+            repeat=repeat,
+            implementations=implementations,
+            checks=checks,
+            ladder=rungs,
+            limits=limits,
+            uses=self.draft.uses,
+            after=self.draft.after,
+            optional=bool(spec.optional),
+        )
+
+    def _kind(self) -> str | None:
+        """The node's kind; None (and a problem, unless one was reported before) if it hasn't exactly one."""
+        place = self._context.place
+        given = [kind for kind in KINDS if kind in self._holder]
+        if not given:
+            if not any(self._context.is_broken(*self._path, key) for key in ("block", "wait")):
+                broken = [cut[2] for cut in self._context.broken if cut[:2] == self._path and len(cut) == 3]
+                if not any(suggest(str(key), KINDS).startswith("did") for key in broken):
+                    kinds = ", ".join(f"`{kind}`" for kind in KINDS)
+                    message = f"`{self.draft.name}` has no kind: it needs one of {kinds}"
+                    place.problem("no_kind", message, self._path, key=True)
+            return None
+        if len(given) > 1:
+            both = " and ".join(f"`{kind}`" for kind in given)
+            message = f"`{self.draft.name}` has {len(given)} kinds, {both}: a node has one"
+            place.problem("two_kinds", message, (*self._path, given[1]), "make it two nodes", key=True)
+            return None
+        return given[0] if given[0] in self._spec.model_fields_set else None
+
+    def _check_options(self, kind: str | None) -> None:
+        """Options that don't go with the kind, or with each other."""
+        place, name = self._context.place, self.draft.name
+        if self._is_map and self._is_loop:
+            message = f"`{name}` has `over` and `repeat`: a node is a map or a loop"
+            place.problem("misplaced_key", message, (*self._path, "repeat"), "put the loop into a child graph", key=True)
+        for option in MAP_OPTIONS:
+            if option in self._holder and not self._is_map:
+                message = f"`{option}` belongs to a map, and `{name}` has no `over`"
+                place.problem("misplaced_key", message, (*self._path, option), key=True)
+        if kind is None:
+            return
+        if self._is_map and kind not in MAP_KINDS:
+            message = f"`over` on {'an activity' if kind == 'activity' else 'a graph'} isn't available in this version"
+            hint = "use a script, a function or a model call for the items"
+            place.problem("unsupported", message, (*self._path, "over"), hint, key=True)
+        if self._is_loop and kind not in LOOP_KINDS:
+            message = "a `value` node can't repeat: it computes nothing new"
+            place.problem("misplaced_key", message, (*self._path, "repeat"), "use a script", key=True)
+        if kind == "value" and "input" in self._holder:
+            message = "a `value` node has no `input`: its bindings read what they need"
+            place.problem("misplaced_key", message, (*self._path, "input"), "write it inside `value`", key=True)
+        if "grants" in self._holder and kind != "script" and not self._reroutes_to_script():
+            message = f"a {kind} node runs no script, so `grants` give it nothing"
+            place.problem("misplaced_key", message, (*self._path, "grants"), "leave it out", key=True)
+
+    def _reroutes_to_script(self) -> bool:
+        return any(rung.reroute is not None and rung.reroute.script is not None for rung in self._spec.on_fail or [])
+
+    def _grants(self) -> list[str]:
+        models = (self._spec.grants.models if self._spec.grants else None) or []
+        granted = []
+        for number, model in enumerate(models):
+            if model_served(self._context, model, (*self._path, "grants", "models", number)) and model not in granted:
+                granted.append(model)
+        return granted
+
+    def _checks(self) -> list[Check]:
+        scope = ("output", *self._item)
+        return compile_checks(self._context, self.draft.bindings, self._spec, self._path, self._holder, scope)
+
+    def _implementations(self, checks: list[Check], granted: list[str]) -> Implementations:
+        schema = next((check.schema_ for check in checks if check.check == "schema" and check.name == "output_schema"), None)
+        wants_json = schema is not None and not (isinstance(schema, dict) and schema.get("type") == "string")
+        prompt_scope = (*self._item, "output") if self._is_loop else self._item
+        return Implementations(self._context, self.draft.bindings, self._item, prompt_scope, wants_json, granted)
+
+    def _own(self, kind: str, make: Implementations) -> Implementation | None:
+        """The node's own implementation."""
+        spec, at = self._spec, (*self._path, kind)
+        if spec.script is not None:
+            return make.script(spec.script, at, self._holder.get("script"))
+        if spec.function is not None:
+            made = make.function(spec.function, at)
+            if made is not None:
+                self._check_arguments(spec.function)
+            return made
+        if spec.infer is not None:
+            return make.infer(spec.infer, at)
+        if spec.activity is not None:
+            return make.activity(spec.activity, at, self._holder.get("activity"))
+        if kind == "graph":
+            self.draft.child = child = compile_child(self._context, self.draft.name, spec.graph, at)
+            if child is None:
+                return None
+            return Implementation(kind="graph", id=f"graph:{child.fingerprint}", graph=child.fingerprint)
+        return make.value(spec.value, at)
+
+    def _check_arguments(self, name: str) -> None:
+        """A function's arguments, where its input is written out."""
+        world = self._context.world
+        info = world.function(name) if world.function is not None else None
+        given = self._spec.input
+        if not isinstance(info, FunctionInfo) or not isinstance(given, dict):
+            return
+        at = (*self._path, "input")
+        for argument in info.required:
+            if argument not in given:
+                message = f"`{name}` needs the argument `{argument}`"
+                self._context.place.problem("missing_input", message, at, f"add `{argument}` to `input`")
+        for key in given:
+            if info.accepted is not None and key not in info.accepted:
+                message = f"`{name}` takes no argument `{key}`"
+                hint = suggest(key, info.accepted) or None
+                self._context.place.problem("unknown_argument", message, (*at, key), hint, key=True)
+
+    def _over(self) -> Over | None:
+        place, spec = self._context.place, self._spec
+        if not self._is_map or "over" not in spec.model_fields_set:
+            return None
+        at = (*self._path, "over")
+        if isinstance(spec.over, dict):
+            if "file" in spec.over:
+                message = "`over: {file: ...}` isn't available in this version"
+                place.problem("unsupported", message, at, "read the file in a function, and map over what it returns")
+            else:
+                place.problem("wrong_type", "`over` is a list of items, not an object", at, 'write `over: "${node.list}"`')
+        elif not isinstance(spec.over, list) and not (isinstance(spec.over, str) and "${" in spec.over):
+            hint = f'write `over: "${{{spec.over}}}"`' if isinstance(spec.over, str) else 'write `over: "${node.list}"`'
+            place.problem("wrong_type", "`over` is an expression that yields the list of items", at, hint)
+        elif spec.over == [] and not spec.allow_empty:
+            place.problem("bad_value", "this list of items is empty", at, "set `allow_empty: true` if it is meant")
+        self.draft.bindings.template(spec.over, at)
+        failures = spec.tolerate.failures if spec.tolerate else None
+        return Over(
+            items=spec.over,
+            batch=spec.batch,
+            allow_empty=bool(spec.allow_empty),
+            concurrency=spec.concurrency or DEFAULT_CONCURRENCY,
+            tolerate_failures=int(failures) if failures and not failures.endswith("%") else None,
+            tolerate_percent=float(failures[:-1]) if failures and failures.endswith("%") else None,
+            guard_per_item=self._guard(),
+        )
+
+    def _guard(self) -> bool:
+        """Whether the guard names the item (checked for names elsewhere)."""
+        if self._spec.when is None:
+            return False
+        probe = Bindings(self._context.place.silent(), self._order)
+        probe.bare(self._spec.when, (*self._path, "when"), ITEM_NAMES)
+        return probe.names(ITEM_NAMES)
+
+    def _input(self, kind: str | None) -> None:
+        spec, bindings = self._spec, self.draft.bindings
+        if spec.when is not None:
+            bindings.bare(spec.when, (*self._path, "when"), self._item)
+        if "input" in spec.model_fields_set and kind != "value":
+            bindings.template(spec.input, (*self._path, "input"), self._item)
+        if "input" in self._holder or self._is_map:
+            return
+        if kind == "function" or (kind == "activity" and (spec.activity is None or spec.activity.args is None)):
+            message = f"the {kind} of `{self.draft.name}` needs an `input`"
+            hint = 'write `input: {NAME: "${input.NAME}"}`, or `input: {}` for none'
+            self._context.place.problem("missing_input", message, (*self._path, kind), hint, key=True)
+
+    def _repeat(self) -> Repeat | None:
+        repeat = self._spec.repeat
+        if repeat is None:
+            return None
+        self.draft.bindings.bare(repeat.until, (*self._path, "repeat", "until"), ("output",), untyped=("output",))
+        return Repeat(until=repeat.until, max_rounds=repeat.max_rounds)
+
+    def _after(self) -> None:
+        for name, status in (self._spec.after or {}).items():
+            at = (*self._path, "after", name)
+            if name == self.draft.name:
+                self._context.place.problem("cycle", f"`{name}` can't come after itself", at, key=True)
+            elif name not in self._order:
+                message = f"there is no node `{name}`"
+                self._context.place.problem("unknown_node", message, at, suggest(name, self._order) or None, key=True)
+            else:
+                self.draft.after[name] = status
+
+    def _collect_uses(self) -> None:
+        bindings = self.draft.bindings
+        for reference, use in bindings.referenced():
+            if reference.root == self.draft.name:
+                message = f"`{reference.root}` refers to itself"
+                hint = "in `accept` and `until` its own output is called `output`"
+                self._context.place.in_text(use.path, reference.line, reference.column, "cycle", message, hint)
+        used = bindings.used_nodes() - {self.draft.name}
+        self.draft.uses = sorted(used, key=self._order.__getitem__)

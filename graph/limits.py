@@ -1,0 +1,34 @@
+"""Default limits of one attempt, and the bounds within which a graph file may set its own.
+
+Units: fuel in wasm instructions (roughly), memory and output in bytes, times in milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from graph.values import KIB
+
+MIB: Final = 1024 * KIB
+
+DEFAULT_FUEL: Final = 100_000_000_000
+"""About 20 seconds of pure Python in the sandbox; a small script takes about half a million."""
+MIN_FUEL: Final = 1_000_000
+MAX_FUEL: Final = 10_000_000_000_000
+
+DEFAULT_MEMORY: Final = 256 * MIB
+"""The sandbox's own interpreter takes about 25 MiB of it."""
+MIN_MEMORY: Final = 32 * MIB
+MAX_MEMORY: Final = 4096 * MIB - 64 * KIB
+"""Wasm addresses have 32 bits."""
+
+DEFAULT_TIMEOUT_MS: Final = 60_000
+MIN_TIMEOUT_MS: Final = 10
+MAX_TIMEOUT_MS: Final = 24 * 3600 * 1000
+
+DEFAULT_OUTPUT_BYTES: Final = 8 * MIB
+MAX_OUTPUT_BYTES: Final = 256 * MIB
+
+MAX_LOG_LINES: Final = 200
+MAX_LOG_BYTES: Final = 16 * KIB
+"""What an attempt may print; more is cut, and the log says so."""

@@ -1,0 +1,64 @@
+"""The plan of a compiled graph: the structure that the workflow schedules by, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graph.compiled import CompiledGraph, CompiledNode
+from graph.expressions import parse_template
+from graph.plan import NodePlan, Plan
+
+
+def plan_of(graph: CompiledGraph) -> Plan:
+    """The plan. ``child`` is set for the child graphs that are stored already (``graph.refs``)."""
+    return Plan(
+        name=graph.name,
+        fingerprint=graph.fingerprint,
+        nodes=[_node_plan(graph, node) for node in graph.nodes],
+        output_node=_output_node(graph),
+        output_uses=graph.output_uses,
+        on_failure=graph.on_failure,
+        deadline=graph.deadline,
+    )
+
+
+def sinks(nodes: Sequence[CompiledNode]) -> list[str]:
+    """The nodes that no other reads or follows, in file order; one that only handles another's failure leaves that
+    one a sink."""
+    followed = set()
+    for node in nodes:
+        followed.update(node.uses)
+        followed.update(name for name, status in node.after.items() if status != "failed")
+        followed.difference_update(name for name, status in node.after.items() if status == "failed")
+    return [node.name for node in nodes if node.name not in followed]
+
+
+def _node_plan(graph: CompiledGraph, node: CompiledNode) -> NodePlan:
+    own = node.implementations[0]
+    return NodePlan(
+        name=node.name,
+        kinds=[implementation.kind for implementation in node.implementations],
+        implementations=[implementation.id for implementation in node.implementations],
+        uses=node.uses,
+        after=node.after,
+        ladder=node.ladder,
+        timeout=node.limits.timeout,
+        deadline=node.limits.deadline,
+        optional=node.optional,
+        map=node.over is not None,
+        max_rounds=node.repeat.max_rounds if node.repeat else None,
+        task_queue=own.activity.task_queue if own.activity else None,
+        child=graph.refs.get(own.graph) if own.graph else None,
+    )
+
+
+def _output_node(graph: CompiledGraph) -> str | None:
+    """The node whose value is the output as it is, if there is one."""
+    if graph.output is None:
+        return graph.output_uses[0] if len(graph.output_uses) == 1 else None
+    if not isinstance(graph.output, str) or "${" not in graph.output:
+        return None
+    alone = parse_template(graph.output).alone
+    if alone is None or alone.host is None or alone.host.function is not None or alone.host.path:
+        return None
+    return alone.host.root if alone.host.root in graph.output_uses else None

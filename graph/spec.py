@@ -1,0 +1,374 @@
+"""The graph file as its author writes it: every key, its type and its meaning.
+
+One model per object of the file. :mod:`graph.reading` turns what doesn't fit into problems with places;
+:mod:`graph.schema` makes the JSON Schema for editors from the same models. What depends on other parts of the
+graph (names, references, types) is :mod:`graph.compile`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from graph.scalars import Duration, Expr, Factor, Size, Text, Tolerance
+from graph.spec_errors import Finding, refuse, unknown_keys, wrong_type
+from graph.values import JSON
+
+KINDS = ("script", "function", "infer", "activity", "graph", "value")
+LATER = "isn't available in this version"
+
+SchemaOrFile: TypeAlias = Annotated[
+    Any, Field(json_schema_extra={"type": ["object", "boolean"], "description": "A JSON Schema, or {file: PATH}."})
+]
+
+
+class Spec(BaseModel):
+    """An object of the file: only known keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=False)
+    about: ClassVar[str]
+    """What messages call it, with its article."""
+    later: ClassVar[dict[str, str]] = {}
+    """Known keys that this version refuses, and what to do instead (may be empty)."""
+    mends: ClassVar[dict[str, str]] = {}
+    """The mend for keys that people write here by mistake."""
+    free_prefix: ClassVar[str | None] = None
+    """Keys that begin so are the author's own and ignored."""
+    nullable: ClassVar[frozenset[str]] = frozenset()
+    """Keys whose value may be null; any other key without a value is a mistake."""
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """The keys that may be written, in the order of the documentation."""
+        return [f.alias or name for name, f in cls.model_fields.items()]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_known_keys(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise wrong_type(cls.about, f"an object with keys such as `{'`, `'.join(cls.keys()[:4])}`", data)
+        prefix = cls.free_prefix
+        if prefix is not None:
+            data = {key: value for key, value in data.items() if not str(key).startswith(prefix)}
+        findings = unknown_keys(cls.about, data, cls.keys(), cls.later, cls.mends)
+        for key, value in data.items():
+            if value is None and key in cls.keys() and key not in cls.nullable:
+                findings.append(Finding("wrong_type", f"`{key}` has no value", "give it one, or leave it out", key))
+        if findings:
+            raise refuse(*findings)
+        return data
+
+
+class ScriptSpec(Spec):
+    """A sandboxed Python script: `file`, relative to the graph file, or its text `inline`. It defines `run(input)`."""
+
+    about = "a script"
+    mends: ClassVar[dict[str, str]] = {"path": "write `file`", "text": "write `inline`", "source": "write `inline`"}
+    file: Text | None = Field(None, description="Path of the script, relative to the graph file.")
+    inline: Text | None = Field(None, description="The text of the script.")
+
+
+def _script(data: Any) -> Any:
+    if not isinstance(data, str):
+        return data
+    text = data.strip()
+    if "\n" not in text and (text.endswith(".py") or "def " not in text):
+        mend = f"write `script: {{file: {text}}}`" if text.endswith(".py") else "write `script: {file: NAME.py}`"
+        raise refuse(Finding("script_is_path", f"`{_short(text)}` is taken as the text of the script itself", mend))
+    return {"inline": data}
+
+
+Script: TypeAlias = Annotated[ScriptSpec, BeforeValidator(_script, json_schema_input_type=str | ScriptSpec)]
+
+
+class MessageSpec(Spec):
+    """One message of a conversation with a model."""
+
+    about = "a message"
+    role: Literal["system", "user", "assistant"]
+    content: Text = Field(description="A template.")
+
+
+class InferSpec(Spec):
+    """A model call."""
+
+    about = "`infer`"
+    mends: ClassVar[dict[str, str]] = {
+        "schema": "use `output_schema` on the node",
+        "output_schema": "`output_schema` belongs to the node, beside `infer`",
+        "timeout": "`timeout` belongs to the node, beside `infer`",
+    }
+    model: Text = Field(description="Name of a model that the worker serves; never computed.")
+    prompt: Text | None = Field(None, description="A template: the user's message. Either `prompt` or `messages`.")
+    messages: list[MessageSpec] | None = Field(None, description="The whole conversation, contents as templates.")
+    system: Text | None = Field(None, description="A template: the system message.")
+    max_tokens: int | None = Field(None, ge=1, le=1_000_000, description="Most tokens of the answer.")
+    temperature: float | None = Field(None, ge=0, le=2)
+    stop: list[Text] | None = Field(None, description="Texts that end the answer.")
+    format: Literal["text", "json"] | None = Field(
+        None, description="How the answer is read. Default `json` with an `output_schema` that isn't a string's."
+    )
+
+
+class ActivitySpec(Spec):
+    """A Temporal activity, in any language."""
+
+    about = "`activity`"
+    mends: ClassVar[dict[str, str]] = {"input": "`input` belongs to the node; here are `args`"}
+    name: Text = Field(description="The activity's registered name.")
+    task_queue: Text | None = Field(None, description="Where it is served. Default: Ferrata's own task queue.")
+    args: list[JSON] | None = Field(None, description="Its arguments, as templates. Default: the node's input alone.")
+
+
+def _activity(data: Any) -> Any:
+    return {"name": data} if isinstance(data, str) else data
+
+
+Activity: TypeAlias = Annotated[ActivitySpec, BeforeValidator(_activity, json_schema_input_type=str | ActivitySpec)]
+
+
+class JudgeSpec(Spec):
+    """A model that says whether the output is acceptable."""
+
+    about = "`judge`"
+    model: Text = Field(description="Name of a model that the worker serves.")
+    prompt: Text = Field(description="A template, with `output` in scope.")
+
+
+class AcceptSpec(Spec):
+    """One check of the output: exactly one of the keys."""
+
+    about = "an `accept` entry"
+    schema_: SchemaOrFile = Field(None, alias="schema")
+    expr: Expr | None = Field(None, description="A bare expression over `output`, yielding true or false.")
+    script: Script | None = Field(
+        None, description="`run(input)` gets {output, input}, returns a boolean or {ok, reason}."
+    )
+    judge: JudgeSpec | None = None
+
+
+def _accept(data: Any) -> Any:
+    if isinstance(data, str):
+        raise refuse(Finding("wrong_type", f"a check names its kind: `{_short(data)}`", f"write `- expr: {data}`"))
+    return data
+
+
+Accept: TypeAlias = Annotated[AcceptSpec, BeforeValidator(_accept, json_schema_input_type=AcceptSpec)]
+
+
+class RetrySpec(Spec):
+    """Further attempts on the current implementation."""
+
+    about = "`retry`"
+    mends: ClassVar[dict[str, str]] = {"count": "write `times`", "max": "write `times`", "attempts": "write `times`"}
+    times: int = Field(ge=1, le=1000, description="How many further attempts.")
+    delay: Duration = Field(0, description="Before the first of them.")
+    backoff: float = Field(1.0, ge=1, le=100, description="Multiplies the delay from one retry to the next.")
+    max_delay: Duration | None = Field(None, description="No delay is longer.")
+    feedback: bool = Field(False, description="Give the next attempt the rejected output and the reason.")
+    fuel: Factor = Field(1.0, description="Multiplies the node's fuel for these attempts, as `4x`.")
+    memory: Factor = Field(1.0, description="Multiplies the node's memory for these attempts, as `2x`.")
+    on: list[Text] | None = Field(None, description="Only after failures of these classes or codes.")
+
+
+def _retry(data: Any) -> Any:
+    return {"times": data} if isinstance(data, int) and not isinstance(data, bool) else data
+
+
+Retry: TypeAlias = Annotated[
+    RetrySpec, BeforeValidator(_retry, json_schema_input_type=Annotated[int, Field(ge=1, le=1000)] | RetrySpec)
+]
+
+
+class RerouteSpec(Spec):
+    """Another implementation: exactly one of `model`, `script`, `function`, `value`, `infer`."""
+
+    about = "`reroute`"
+    later: ClassVar[dict[str, str]] = {"block": "", "activity": "", "graph": ""}
+    nullable = frozenset({"value"})
+    model: Text | None = Field(None, description="The same model call (or script) on another model.")
+    script: Script | None = None
+    function: Text | None = None
+    value: JSON = None
+    infer: InferSpec | None = None
+    feedback: bool = Field(False, description="Give it the rejected output and the reason.")
+    on: list[Text] | None = Field(None, description="Only after failures of these classes or codes.")
+
+
+class EscalateSpec(Spec):
+    """Hand over to a person."""
+
+    about = "`escalate`"
+    later: ClassVar[dict[str, str]] = {"wait": "an escalation is terminal: the node fails once it is recorded"}
+    queue: Text = Field("escalations", description="Name of the escalation queue.")
+
+
+class RungSpec(Spec):
+    """One rung of a ladder: exactly one key."""
+
+    about = "a rung"
+    mends: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(
+            ("times", "delay", "backoff", "max_delay", "fuel", "memory"),
+            "it belongs inside: `- retry: {times: 2, delay: 5s}`",
+        ),
+        **dict.fromkeys(("feedback", "on"), "it belongs inside: `- retry: {times: 2, feedback: true}`"),
+        **dict.fromkeys(("model", "script", "function"), "it belongs inside: `- reroute: {...}`"),
+    }
+    retry: Retry | None = None
+    reroute: RerouteSpec | None = None
+    escalate: EscalateSpec | None = None
+
+
+def _rung(data: Any) -> Any:
+    if data == "escalate":
+        return {"escalate": {}}
+    if isinstance(data, str):
+        word, _, rest = data.partition(" ")
+        mend = {"retry": f"write `- retry: {rest or 1}`", "reroute": "write `- reroute: {model: NAME}`"}
+        raise refuse(
+            Finding("bad_rung", f"`{_short(data)}` isn't a rung", mend.get(word.rstrip(":"), "write `- escalate`"))
+        )
+    if isinstance(data, dict) and "retry" in data and data["retry"] is None and "times" in data:
+        raise refuse(
+            Finding("bad_rung", "the options of `retry` stand beside it, not inside it", RungSpec.mends["times"])
+        )
+    if isinstance(data, dict) and "escalate" in data and data["escalate"] is None:
+        return {**data, "escalate": {}}
+    return data
+
+
+Rung: TypeAlias = Annotated[
+    RungSpec, BeforeValidator(_rung, json_schema_input_type=Literal["escalate"] | RungSpec)
+]
+
+
+class RepeatSpec(Spec):
+    """A loop inside one attempt: each output is the next input."""
+
+    about = "`repeat`"
+    mends: ClassVar[dict[str, str]] = {"max": "write `max_rounds`", "times": "write `max_rounds`"}
+    until: Expr = Field(description="A bare expression over `output`; the loop ends when it is true.")
+    max_rounds: int = Field(ge=1, le=10_000, description="Reaching it is a rejection.")
+
+
+class TolerateSpec(Spec):
+    """How many items of a map may fail or be escalated."""
+
+    about = "`tolerate`"
+    failures: Tolerance = Field(description="A number of items, or a share as `5%`.")
+
+
+class GrantsSpec(Spec):
+    """What the node may reach; nothing by default."""
+
+    about = "`grants`"
+    later: ClassVar[dict[str, str]] = {"read": "", "fetch": "", "env": ""}
+    models: list[Text] | None = Field(None, min_length=1, description="Models a script may ask with `infer(...)`.")
+
+
+AfterStatus: TypeAlias = Literal["succeeded", "failed", "any"]
+
+
+def _after(data: Any) -> Any:
+    if isinstance(data, str):
+        raise refuse(Finding("wrong_type", "`after` is a list or an object", f"write `after: [{data}]`"))
+    if isinstance(data, list) and all(isinstance(name, str) for name in data):
+        return dict.fromkeys(data, "succeeded")
+    if not isinstance(data, dict):
+        raise wrong_type("`after`", "a list of nodes, or an object such as `{n: failed}`", data)
+    return data
+
+
+After: TypeAlias = Annotated[
+    dict[str, AfterStatus], BeforeValidator(_after, json_schema_input_type=list[str] | dict[str, AfterStatus])
+]
+
+
+class NodeSpec(Spec):
+    """A node: exactly one kind (`script`, `function`, `infer`, `activity`, `graph`, `value`), and options."""
+
+    about = "a node"
+    nullable = frozenset({"value", "input"})
+    later: ClassVar[dict[str, str]] = {
+        "block": "use `script` or `function`",
+        "wait": "",
+        "stretch": "",
+        "run": "",
+    }
+    mends: ClassVar[dict[str, str]] = {
+        "output": "to check the output, use `output_schema`; to reshape it, add a `value` node",
+        "schema": "use `output_schema`",
+        "if": "use `when`",
+        "foreach": "use `over`",
+        "for_each": "use `over`",
+        "map": "use `over`",
+        "depends_on": "use `after`; references order nodes by themselves",
+        "needs": "use `after`; references order nodes by themselves",
+        "retry": "it is a rung: `on_fail: [{retry: 2}]`",
+        "reroute": "it is a rung: `on_fail: [{reroute: {model: NAME}}]`",
+        "escalate": "it is a rung: `on_fail: [escalate]`",
+        "model": "it belongs inside `infer: {model: ..., prompt: ...}`",
+        "prompt": "it belongs inside `infer: {model: ..., prompt: ...}`",
+        "until": "it belongs inside `repeat: {until: ..., max_rounds: ...}`",
+        "max_rounds": "it belongs inside `repeat: {until: ..., max_rounds: ...}`",
+        "on_failure": "it belongs to the graph; a node's failure is met with `on_fail` or `optional: true`",
+    }
+    description: Text | None = Field(None, description="For people; never part of the fingerprint.")
+    script: Script | None = Field(None, description="Sandboxed Python: inline text, or {file: PATH}.")
+    function: Text | None = Field(None, description="Trusted Python of the worker, as `module:name`.")
+    infer: InferSpec | None = Field(None, description="A model call.")
+    activity: Activity | None = Field(None, description="A Temporal activity.")
+    graph: Any = Field(
+        None, description="A child graph: a path or {nodes, output}.", json_schema_extra={"type": ["string", "object"]}
+    )
+    value: JSON = Field(None, description="Bindings only: a template.")
+    input: JSON = Field(None, description="A template. Default: the run's input; in a map, the item.")
+    when: Expr | None = Field(None, description="A bare expression; when it is false, the node is skipped.")
+    after: After | None = Field(None, description="Nodes that come first: [n], or {n: succeeded | failed | any}.")
+    over: JSON = Field(None, description="Makes the node a map: a template that yields the list of items.")
+    batch: int | None = Field(None, ge=1, le=100_000, description="Each item is a list of up to so many.")
+    concurrency: int | None = Field(None, ge=1, le=1000, description="Items at once, at most. Default 8.")
+    tolerate: TolerateSpec | None = Field(None, description="Fail the map beyond so many failures.")
+    allow_empty: bool | None = Field(None, description="Accept an empty list of items.")
+    repeat: RepeatSpec | None = Field(None, description="Makes the node a loop.")
+    output_schema: SchemaOrFile = None
+    accept: list[Accept] | None = Field(None, description="Further checks of the output, in order.")
+    on_fail: list[Rung] | None = Field(None, description="The ladder. Default: a single attempt.")
+    grants: GrantsSpec | None = Field(None, description="What a script may reach.")
+    timeout: Duration | None = Field(None, description="One attempt, checks included.")
+    deadline: Duration | None = Field(None, description="The whole node, delays and losses included.")
+    fuel: int | None = Field(None, ge=1, description="Sandbox instructions of one attempt.")
+    memory: Size | None = Field(None, description="Sandbox memory, as `64MiB`.")
+    output_bytes: Size | None = Field(None, description="Largest output, as `1MiB`.")
+    optional: bool | None = Field(None, description="Its failure doesn't fail the run.")
+
+
+class GraphSpec(Spec):
+    """A graph."""
+
+    about = "a graph"
+    free_prefix = "x-"
+    nullable = frozenset({"output"})
+    mends: ClassVar[dict[str, str]] = {
+        "steps": "write `nodes`",
+        "inputs": "write `input_schema`",
+        "input": "describe the run's input with `input_schema`",
+        "outputs": "write `output`",
+        "output_schema": "`output_schema` belongs to a node",
+        "on_fail": "it belongs to a node; for the graph there is `on_failure: stop | continue`",
+        "timeout": "use `deadline`",
+        "version": "use `x-version`",
+    }
+    name: Text | None = Field(None, description="Default: the file's name.")
+    description: Text | None = Field(None, description="For people; never part of the fingerprint.")
+    input_schema: SchemaOrFile = None
+    nodes: dict[str, NodeSpec] = Field(description="The nodes by name, in the order in which people read them.")
+    output: JSON = Field(None, description="A template. Default: the only sink's value, or an object of all sinks.")
+    on_failure: Literal["stop", "continue"] = Field("stop", description="`continue`: let independent nodes finish.")
+    deadline: Duration | None = Field(None, description="The whole run.")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."

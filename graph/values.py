@@ -1,0 +1,85 @@
+"""Values as they travel: inline JSON when small, a reference into the store when not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
+from graph.errors import Failure
+
+JSON: TypeAlias = Any
+"""A JSON value: None, bool, int, float, str, list of JSON, or dict of str to JSON."""
+
+KIB: Final = 1024
+INLINE_LIMIT: Final = 16 * KIB
+"""Bytes of JSON above which a value lives in the store and only its Ref in history."""
+ARGUMENTS_LIMIT: Final = 256 * KIB
+"""Bytes of inline values that one activity's arguments may hold."""
+ANSWER_LIMIT: Final = 1024 * KIB
+"""Bytes of a run's input, result, failure details, carried state or query answer."""
+REASON_LIMIT: Final = 2 * KIB
+"""Bytes of a reason (an error's message)."""
+
+
+class Compact(BaseModel):
+    """A message whose fields that are None are left out of its JSON: history stays small and reads well."""
+
+    @model_serializer(mode="wrap")
+    def _without_nulls(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in handler(self).items() if value is not None}
+
+
+class Ref(Compact):
+    """Where a blob lies in the store: ``digest`` is ``sha256:<hex>``, ``size`` in bytes,
+    ``count`` the number of items if the blob is a list."""
+
+    model_config = ConfigDict(frozen=True)
+
+    digest: str
+    size: int
+    count: int | None = None
+
+
+class Value(Compact):
+    """A JSON value on its way through history: exactly one of ``inline`` and ``ref`` counts.
+
+    ``size`` is the number of bytes of its JSON text.
+    """
+
+    inline: JSON = None
+    ref: Ref | None = None
+    size: int = 0
+
+
+def encode(value: JSON) -> bytes:
+    """The compact UTF-8 JSON text of ``value``; key order is kept.
+
+    Raises:
+        Failure: class ``invalid_output`` if it isn't JSON (NaN, bytes, sets, circular, lone surrogates).
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Failure("invalid_output", f"the value isn't JSON: {error}") from error
+
+
+def digest(data: bytes) -> str:
+    """``sha256:<hex>`` of ``data``."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def canonical(value: JSON) -> bytes:
+    """JSON text with sorted keys: equal for equal values whatever the key order. For fingerprints."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True).encode()
+
+
+def trim(text: str, limit: int = REASON_LIMIT) -> str:
+    """``text`` cut to at most ``limit`` bytes of UTF-8; a cut says how much is missing."""
+    data = text.encode(errors="replace")
+    if len(data) <= limit:
+        return text
+    kept = data[: limit - 40].decode(errors="ignore")
+    return f"{kept}... ({len(data) - len(kept.encode())} more bytes)"

@@ -1,0 +1,117 @@
+"""What a run shows of itself: progress, state, output. Pure functions from state to JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from graph.durations import format_duration
+from graph.errors import OperateError
+from graph.mermaid import mermaid
+from graph.nearest import suggest
+from graph.plan import Plan
+from graph.state import Error, NodeState, Usage
+from graph.values import ANSWER_LIMIT, JSON, Value, encode
+
+__all__ = ["deadline_error", "failures", "mermaid", "output", "progress", "state"]
+
+SHOWN = 10
+"""Names listed in progress before it only counts."""
+
+
+def progress(
+    plan: Plan, status: str, nodes: Mapping[str, NodeState], escalations: int, warnings: list[str]
+) -> dict[str, JSON]:
+    """How far a run is: counts of nodes by status, of map items, the nodes active now, and markdown of the same."""
+    counts = Counter(node.status for node in nodes.values())
+    running = [name for name, node in nodes.items() if node.status in ("active", "waiting")]
+    items: Counter[str] = Counter()
+    for node in nodes.values():
+        if node.executions and node.executions[-1].items:
+            items.update(node.executions[-1].items)
+    done = sum(counts[key] for key in ("succeeded", "failed", "skipped", "cancelled"))
+    lines = [f"**{plan.name}**: {status}, {done} of {len(nodes)} nodes concluded"]
+    lines += [f"- {key}: {counts[key]}" for key in ("succeeded", "failed", "skipped", "cancelled") if counts[key]]
+    if items:
+        lines.append("- items: " + ", ".join(f"{value} {key}" for key, value in items.items() if key != "items"))
+    if escalations:
+        lines.append(f"- escalations: {escalations}")
+    if running:
+        more = f" and {len(running) - SHOWN} more" if len(running) > SHOWN else ""
+        lines.append("- running: " + ", ".join(f"`{name}`" for name in running[:SHOWN]) + more)
+    return {
+        "graph": plan.name,
+        "status": status,
+        "nodes": {"total": len(nodes), **counts},
+        "items": dict(items),
+        "running": running[:SHOWN],
+        "escalations": escalations,
+        "warnings": warnings,
+        "markdown": "\n".join(lines),
+    }
+
+
+def state(plan: Plan, status: str, usage: Usage, nodes: Mapping[str, NodeState]) -> dict[str, JSON]:
+    """Everything a run knows of its nodes. Above the limit of an answer the oldest attempts' details go first."""
+    answer: dict[str, JSON] = {
+        "graph": plan.name,
+        "fingerprint": plan.fingerprint,
+        "status": status,
+        "usage": usage.to_json(),
+        "nodes": {name: node.to_json() for name, node in nodes.items()},
+    }
+    for trimming in (without_details, without_attempts):
+        if len(encode(answer)) <= ANSWER_LIMIT:
+            break
+        answer["nodes"] = {name: trimming(node) for name, node in answer["nodes"].items()}
+        answer["trimmed"] = "errors' details or attempts were left out; `temporal workflow show` has them all"
+    return answer
+
+
+def without_details(node: dict[str, JSON]) -> dict[str, JSON]:
+    """A node's state without its errors' details."""
+    for execution in node["executions"]:
+        for holder in (execution, *execution["attempts"]):
+            if holder["error"]:
+                holder["error"] = {**holder["error"], "details": {}}
+    return node
+
+
+def without_attempts(node: dict[str, JSON]) -> dict[str, JSON]:
+    """A node's state with only the number of attempts of each execution."""
+    for execution in node["executions"]:
+        execution["attempts"] = len(execution["attempts"])
+    return node
+
+
+def output(nodes: Mapping[str, NodeState], values: Mapping[str, Value], name: JSON) -> dict[str, JSON]:
+    """A concluded node's value, or where it lies in the store.
+
+    Raises:
+        OperateError: `unknown_node` or `no_value`.
+    """
+    if not isinstance(name, str) or name not in nodes:
+        hint = suggest(name, nodes) if isinstance(name, str) else "give a node's name: --input '\"NODE\"'"
+        raise OperateError("unknown_node", f"there is no node {name!r}; {hint}")
+    value = values.get(name)
+    if value is None:
+        raise OperateError("no_value", f"node `{name}` has no value: it is {nodes[name].status}")
+    if value.ref is not None:
+        return {"node": name, "ref": value.ref.model_dump()}
+    return {"node": name, "value": value.inline}
+
+
+def failures(nodes: Mapping[str, NodeState]) -> int:
+    """Failed nodes, and failed or escalated items of maps."""
+    total = 0
+    for node in nodes.values():
+        items = (node.executions[-1].items if node.executions else None) or {}
+        lost = int(items.get("failed", 0)) + int(items.get("escalated", 0))
+        total += lost or (1 if node.status == "failed" else 0)
+    return total
+
+
+def deadline_error(plan: Plan) -> Error:
+    """The error of a run that took longer than its deadline."""
+    message = f"the run did not conclude within its deadline of {format_duration(plan.deadline or 0)}"
+    return Error("timeout", "timeout", message, {"deadline": plan.deadline})

@@ -1,0 +1,254 @@
+"""What workflows and activities say to each other: activity names, requests and results.
+
+Requests hold references and names, never a graph or a list of items, so histories stay small.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel
+
+from graph.plan import Plan
+from graph.values import JSON, Compact, Ref, Value
+
+LOAD: Final = "load"
+ATTEMPT: Final = "attempt"
+REROUTE: Final = "reroute"
+BIND: Final = "bind"
+CHECK: Final = "check"
+PIN: Final = "pin"
+CHUNK: Final = "chunk"
+REROUTE_CHUNK: Final = "reroute_chunk"
+COLLECT: Final = "collect"
+EVALUATE: Final = "evaluate"
+ESCALATE: Final = "escalate"
+PACK: Final = "pack"
+
+WORKER_SHUTDOWN: Final = "worker_shutdown"
+"""Type of the error by which an activity says: this worker stops, schedule me again; nothing is lost or counted."""
+
+RUN_GRAPH: Final = "RunGraph"
+ESCALATION_QUEUE: Final = "EscalationQueue"
+DEFAULT_QUEUE: Final = "escalations"
+
+
+class RunInfo(Compact):
+    """What expressions read as ``run``: workflow id, graph name, start as RFC 3339."""
+
+    id: str
+    graph: str
+    started: str
+
+
+class Scope(Compact):
+    """What a node's expressions may read. ``graph`` is the compiled graph. ``nodes`` maps the nodes it uses to
+    their values (None: it has none). ``packs`` are stored objects ``{node: value}`` that complete ``nodes``."""
+
+    graph: Ref
+    run: RunInfo
+    input: Value
+    nodes: dict[str, Value | None] = {}
+    packs: list[Ref] = []
+
+
+class LoadRequest(Compact):
+    """Resolve, compile and store a graph. A child run gives ``compiled`` and ``value`` instead of graph and input."""
+
+    graph: JSON = None
+    input: JSON = None
+    compiled: Ref | None = None
+    value: Value | None = None
+
+
+class Loaded(Compact):
+    """The plan, where the compiled graph lies, the run's input with defaults filled in."""
+
+    plan: Plan
+    graph: Ref
+    input: Value
+    search_attributes: list[str] = []
+    warnings: list[str] = []
+
+
+class Feedback(Compact):
+    """What the next attempt may know of the one before: why it failed, and what it gave (in the store)."""
+
+    code: str
+    reason: str
+    rejected: Ref | None = None
+
+
+class AttemptRequest(Compact):
+    """One attempt of ``node`` with implementation number ``implementation``; ``fuel`` and ``memory`` multiply its
+    limits."""
+
+    scope: Scope
+    node: str
+    implementation: int = 0
+    feedback: Feedback | None = None
+    fuel: float = 1.0
+    memory: float = 1.0
+
+
+class AttemptResult(Compact):
+    """An accepted output, or ``skipped``: the guard was false. ``input`` and ``digest`` are digests of the input
+    and of the output; ``usage`` as in :class:`graph.state.Usage`."""
+
+    output: Value | None = None
+    skipped: bool = False
+    usage: dict[str, Any] | None = None
+    fuel: int | None = None
+    input: str | None = None
+    digest: str | None = None
+    done: bool = True
+    """False: a loop's condition doesn't hold yet; call again with `output` as the next input."""
+
+
+class FailureRecord(Compact):
+    """The details of a failed attempt's ApplicationError (whose type is the code). Never a value: a rejected
+    output is in the store, and only when some rung needs it."""
+
+    failure_class: str
+    message: str
+    details: dict[str, Any] = {}
+    usage: dict[str, Any] | None = None
+    fuel: int | None = None
+    input: str | None = None
+    check: str | None = None
+    rejected: Ref | None = None
+
+
+class Bound(Compact):
+    """What a called activity (``args``) or a child run (``value``) is given."""
+
+    skipped: bool = False
+    args: list[Value] = []
+    value: Value | None = None
+    input: str | None = None
+
+
+class CheckRequest(AttemptRequest):
+    """Check what a called activity or a child run gave back. ``input`` is the digest of what it was given;
+    ``round`` counts a loop's outputs from 1."""
+
+    output: Value
+    input: str | None = None
+    usage: dict[str, Any] | None = None
+    round: int = 1
+
+
+class Pinned(Compact):
+    """A map's items, fixed before the first one runs: a stored list and its count."""
+
+    skipped: bool = False
+    items: Ref | None = None
+    count: int = 0
+
+
+class ChunkRequest(Compact):
+    """Items ``start`` to ``start + count`` of the pinned list; or, coming back for another rung, the stored list
+    ``pending`` of items with where each stands on its ladder."""
+
+    scope: Scope
+    node: str
+    items: Ref
+    start: int = 0
+    count: int = 0
+    pending: Ref | None = None
+
+
+class PendingItems(Compact):
+    """Items that climb on outside the chunk: on another implementation, or after ``delay`` milliseconds."""
+
+    rung: Literal["retry", "reroute"]
+    ref: Ref
+    count: int
+    delay: int = 0
+
+
+class ChunkResult(Compact):
+    """``results`` is a stored list of concluded items; ``counts`` those by status."""
+
+    results: Ref
+    counts: dict[str, int] = {}
+    pending: list[PendingItems] = []
+    usage: dict[str, Any] | None = None
+    fuel: int | None = None
+
+
+class CollectRequest(Compact):
+    """Make a map's output of its chunks' results."""
+
+    scope: Scope
+    node: str
+    items: Ref
+    results: list[Ref]
+
+
+class Collected(Compact):
+    """A map's output. ``error`` is set when the map failed; ``escalated`` lists escalated items in the store, by
+    queue."""
+
+    output: Value
+    counts: dict[str, int]
+    digest: str
+    error: dict[str, Any] | None = None
+    escalated: dict[str, Ref] = {}
+
+
+class EvaluateRequest(Compact):
+    """The run's output: its template over ``scope``, or an object of the nodes in ``scope``. ``limit`` in bytes:
+    a value above it comes back as a reference."""
+
+    scope: Scope
+    limit: int
+
+
+class PackRequest(Compact):
+    """Store ``nodes`` as one object, since together they are too large for an activity's arguments."""
+
+    nodes: dict[str, Value]
+
+
+class Entry(BaseModel):
+    """One escalation: a node's, or (with ``count``) a map's batch whose items are the stored list ``ref``."""
+
+    id: str
+    run: str
+    node: str
+    code: str
+    reason: str
+    item: int | None = None
+    check: str | None = None
+    rejected: Ref | None = None
+    input: Value | None = None
+    ref: Ref | None = None
+    count: int | None = None
+    resolved: int | None = None
+    attempts: int
+    at: int
+    drained_at: int | None = None
+    resolution: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, JSON]:
+        """As people see it: a small input stands as it is, a large one as ``input_ref``."""
+        data = self.model_dump(mode="json", exclude={"input"})
+        if self.ref is None:
+            for key in ("ref", "count", "resolved"):
+                del data[key]
+            if self.input is not None and self.input.ref is not None:
+                data["input_ref"] = self.input.ref.model_dump(mode="json")
+                data["input"] = None
+            else:
+                data["input"] = self.input.inline if self.input else None
+        return data
+
+
+class EscalateRequest(Compact):
+    """Complete ``entry`` with the node's input and hand it to ``queue``."""
+
+    scope: Scope
+    entry: Entry
+    queue: str
+    task_queue: str

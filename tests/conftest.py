@@ -1,0 +1,67 @@
+"""One real development server for the whole session, and workers on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from cli.server import DevServer
+from worker_process import WorkerProcess
+
+LOG_LINES = 80
+
+StartWorker = Callable[..., Awaitable[WorkerProcess]]
+
+
+@pytest.fixture(scope="session")
+async def server() -> AsyncIterator[DevServer]:
+    """The session's server: in memory, no UI, on a free port."""
+    async with DevServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def client(server: DevServer) -> Client:
+    """A client of the session's server that speaks pydantic, as the workers do."""
+    return await Client.connect(server.address, data_converter=pydantic_data_converter)
+
+
+@pytest.fixture
+async def start_worker(server: DevServer, tmp_path: Path) -> AsyncIterator[StartWorker]:
+    """`worker = await start_worker(FERRATA_FUNCTIONS="...")`: as many as a test wants, drained after it."""
+    workers: list[WorkerProcess] = []
+
+    async def start(task_queue: str | None = None, **env: str) -> WorkerProcess:
+        folder = tmp_path / f"worker-{len(workers)}"
+        folder.mkdir()
+        # Workers of one test share a store, as workers of one queue must.
+        worker = WorkerProcess(
+            server, folder, task_queue=task_queue, env={"FERRATA_STORE": str(tmp_path / "store"), **env}
+        )
+        workers.append(worker)
+        return await worker.start()
+
+    yield start
+    for worker in workers:
+        await worker.stop()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Forget workers that ended with an earlier test."""
+    WorkerProcess.recent[:] = [w for w in WorkerProcess.recent if w.process and w.process.poll() is None]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """Show the end of each worker's log with a failure."""
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    if report.failed:
+        for worker in WorkerProcess.recent:
+            tail = "\n".join(worker.read().splitlines()[-LOG_LINES:])
+            report.sections.append((f"log of worker on {worker.task_queue}", tail))
+    return report  # type: ignore[return-value]

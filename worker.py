@@ -1,0 +1,274 @@
+"""The worker: `python worker.py` serves one task queue until it is told to stop.
+
+The process that is started only supervises. Its children are one orchestrator (workflow tasks and local activities)
+and some attempt processes (all other activities): processes, because scripts fight over one interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from activities.settings import VARIABLES, Settings
+from cli.processes import die_with_parent
+from cli.supervisor import (
+    EXIT_CONFIG,
+    EXIT_UNAVAILABLE,
+    Child,
+    Supervisor,
+    configure_logging,
+)
+from graph.errors import LoadError
+
+if TYPE_CHECKING:
+    # The supervisor itself does no Temporal work and stays small: roles import what they need when they run.
+    from temporalio.client import Client
+    from temporalio.worker import Worker
+
+DEFAULT_ADDRESS: Final = "localhost:7233"
+CONNECT_SECONDS: Final = 20.0
+GRACE: Final = timedelta(seconds=10)
+"""How long attempts in flight may go on once the worker is told to stop."""
+HEARTBEAT_THROTTLE: Final = timedelta(seconds=0.5)
+"""Longest that the SDK holds a heartbeat back: what a cancellation and a lost worker's last word depend on."""
+
+log = logging.getLogger("worker")
+
+
+class CannotServe(Exception):
+    """This worker can't start and starting it again won't help. Carries the exit code and one clear message."""
+
+    def __init__(self, exit_code: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.message = message
+
+
+async def connect(name: str) -> Client:
+    """A client from Temporal's own settings: ``TEMPORAL_*`` variables and ``temporal.toml``.
+
+    Args:
+        name: What this process is, for the identity that the server shows.
+
+    Raises:
+        CannotServe: The settings can't be read, or no server answers.
+    """
+    from temporalio.client import Client
+    from temporalio.contrib.pydantic import pydantic_data_converter
+    from temporalio.envconfig import ClientConfig
+    from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+    from temporalio.service import RPCError
+
+    try:
+        config = ClientConfig.load_client_connect_config()
+    except Exception as error:  # the bridge's ConfigError has no public name
+        raise CannotServe(EXIT_CONFIG, f"Temporal's connection settings can't be read: {error}") from error
+    config.setdefault("target_host", DEFAULT_ADDRESS)
+    address = config["target_host"]
+    # Warnings of the SDK's core (a server that went away, say) become log lines like ours.
+    core_log = LogForwardingConfig(logger=logging.getLogger("temporalio.core"), prepend_target_on_message=False)
+    core_filter = TelemetryFilter(core_level="WARN", other_level="ERROR")
+    runtime = Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=core_filter, forwarding=core_log)))
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await Client.connect(
+                **config,
+                runtime=runtime,
+                data_converter=pydantic_data_converter,
+                identity=f"{os.getpid()}@{socket.gethostname()} {name}",
+            )
+    except ValueError as error:
+        raise CannotServe(EXIT_CONFIG, f"TEMPORAL_ADDRESS {address!r} is no address: {error}") from error
+    except (RuntimeError, RPCError, OSError, TimeoutError) as error:
+        raise CannotServe(
+            EXIT_UNAVAILABLE,
+            f"can't reach a Temporal server at {address}: {_reason(error)}. "
+            "Start one (`make dev` starts one with its own worker), or set TEMPORAL_ADDRESS",
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost message of a connection error, which the SDK wraps in Rust's debug output."""
+    if isinstance(error, TimeoutError):
+        return f"no answer within {CONNECT_SECONDS:.0f} s"
+    found = re.findall(r'(?:message|error): "([^"]+)"', str(error))
+    return (found[-1] if found else str(error)).rstrip(".")
+
+
+async def serve_orchestrator(settings: Settings, client: Client, ready: asyncio.Event, stop: asyncio.Event) -> None:
+    """Serve workflow tasks, and the local activities that they ask for, until ``stop`` is set."""
+    from temporalio.worker import Worker
+
+    from activities.registry import local_activities
+    from workflows import WORKFLOWS, workflow_runner
+
+    worker = Worker(
+        client,
+        task_queue=settings.task_queue,
+        workflows=WORKFLOWS,
+        activities=local_activities(settings),
+        no_remote_activities=True,
+        workflow_runner=workflow_runner(),
+        graceful_shutdown_timeout=GRACE,
+    )
+    await _run(worker, client, ready, stop)
+
+
+async def serve_attempts(settings: Settings, client: Client, ready: asyncio.Event, stop: asyncio.Event) -> None:
+    """Serve every activity that isn't local, until ``stop`` is set and what was in flight has ended."""
+    from temporalio.worker import Worker
+
+    from activities.registry import attempt_activities
+
+    activities = attempt_activities(settings, client)
+    try:
+        worker = Worker(
+            client,
+            task_queue=settings.task_queue,
+            activities=activities.all(),
+            max_concurrent_activities=settings.slots,
+            max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+            default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+            graceful_shutdown_timeout=GRACE,
+        )
+        await _run(worker, client, ready, stop)
+    finally:
+        await activities.close()
+
+
+async def _run(worker: Worker, client: Client, ready: asyncio.Event, stop: asyncio.Event) -> None:
+    running = asyncio.create_task(worker.run())
+    stopped = asyncio.create_task(stop.wait())
+    # Running means that the server has confirmed the namespace; the SDK has no event for it.
+    while not running.done() and not worker.is_running:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    if worker.is_running:
+        ready.set()
+        await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            await worker.shutdown()
+    stopped.cancel()
+    try:
+        await running
+    except RuntimeError as error:
+        if ready.is_set():
+            raise
+        raise CannotServe(
+            EXIT_CONFIG, f"namespace {client.namespace!r} can't be served: {_reason(error)}; set TEMPORAL_NAMESPACE"
+        ) from error
+
+
+async def play(role: str, name: str, settings: Settings, status_fd: int) -> None:
+    """Play one role to its end, telling the supervisor once it serves.
+
+    Raises:
+        CannotServe: It can't start, for a reason that needs a person.
+    """
+    ready, stop = asyncio.Event(), asyncio.Event()
+    client = await connect(name)
+    serve = serve_orchestrator if role == "orchestrator" else serve_attempts
+    serving = asyncio.create_task(serve(settings, client, ready, stop))
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)
+    if ready.is_set():
+        # Not sooner: until it serves there is nothing to drain, and SIGTERM may end it at once.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        say(status_fd, {"ready": True})
+    waiting.cancel()
+    await serving
+
+
+def say(status_fd: int, word: Mapping[str, object]) -> None:
+    """Tell the supervisor something, as one line of JSON."""
+    os.write(status_fd, json.dumps(word).encode() + b"\n")
+
+
+def child_main(role: str, number: int, parent: int, status_fd: int) -> int:
+    """A child process: dies with its supervisor, plays its role. Returns the exit code."""
+    die_with_parent(parent)
+    name = role if role == "orchestrator" else f"{role}-{number}"
+    configure_logging(name)
+    try:
+        asyncio.run(play(role, name, Settings.from_env(), status_fd))
+    except CannotServe as error:
+        say(status_fd, {"stop": error.exit_code, "message": error.message})
+        return error.exit_code
+    except LoadError as error:
+        say(status_fd, {"stop": EXIT_CONFIG, "message": error.message})
+        return EXIT_CONFIG
+    return 0
+
+
+async def supervise(environ: Mapping[str, str]) -> int:
+    """Run the whole worker with these environment variables until it is told to stop. Returns the exit code.
+
+    Call it in the main thread: it handles SIGTERM, SIGINT and SIGHUP, and the children die with that thread.
+    """
+    try:
+        settings = Settings.from_env(environ)
+    except LoadError as error:
+        log.error("%s", error.message)
+        return EXIT_CONFIG
+    for warning in Settings.warnings(environ):
+        log.warning("%s", warning)
+    this = (sys.executable, str(Path(__file__).absolute()))
+    children = [Child("orchestrator", (*this, "--role", "orchestrator"))] + [
+        Child(f"attempts-{i}", (*this, "--role", "attempts", "--number", str(i)))
+        for i in range(1, settings.processes + 1)
+    ]
+    count = f"{settings.processes} attempt process{'es' if settings.processes > 1 else ''}"
+    return await Supervisor(
+        children,
+        environment=environ,
+        ready_message=f"task queue {settings.task_queue!r}, one orchestrator and {count} of {settings.slots} slots",
+    ).run()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line: nothing for people to set but the environment, which the help explains."""
+    width = max(len(v.name) for v in VARIABLES)
+    table = "\n".join(f"  {v.name:<{width}}  {_plain(v.meaning)} Default: {_plain(v.default)}." for v in VARIABLES)
+    result = argparse.ArgumentParser(
+        prog="python worker.py",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Serve Ferrata's runs: one orchestrator process and some attempt processes on one task queue.\n"
+        "SIGTERM or Ctrl-C drains (attempts in flight get 10 s); a second one kills.",
+        epilog=f"environment variables:\n{table}\n\n"
+        "The connection is Temporal's own: TEMPORAL_ADDRESS (default localhost:7233), TEMPORAL_NAMESPACE (default\n"
+        "default), TEMPORAL_API_KEY, TEMPORAL_TLS_*, or a profile of temporal.toml (TEMPORAL_PROFILE).\n\n"
+        "exit codes: 0 stopped as told, 69 no server in reach at start, 78 a setting is wrong.",
+    )
+    for option in ("--role", "--number", "--parent", "--status-fd"):  # how the supervisor starts its children
+        result.add_argument(option, help=argparse.SUPPRESS)
+    return result
+
+
+def _plain(markdown: str) -> str:
+    return re.sub(r"\[([^\]]*)\]\(([^)]*)\)", r"docs/\2", markdown).replace("`", "")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the supervisor, or a child if the supervisor says so. Returns the exit code."""
+    options = parser().parse_args(arguments)
+    # Functions and activities of the working folder are importable, after everything installed.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    if options.role:
+        return child_main(options.role, int(options.number or 0), int(options.parent), int(options.status_fd))
+    configure_logging("supervisor")
+    return asyncio.run(supervise(os.environ))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

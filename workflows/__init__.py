@@ -1,0 +1,24 @@
+"""The workflows: structure only. They schedule; activities evaluate.
+
+Everything here runs inside Temporal's workflow sandbox and must be deterministic: no I/O, no expressions,
+no schemas, no clock but workflow time.
+"""
+
+from __future__ import annotations
+
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from workflows.escalation_queue import EscalationQueue
+from workflows.run_graph import RunGraph
+
+WORKFLOWS: list[type] = [RunGraph, EscalationQueue]
+
+
+def workflow_runner() -> SandboxedWorkflowRunner:
+    """Temporal's workflow sandbox, passing through what workflows import.
+
+    `graph` is pure (no I/O, no clock), so importing it anew for every run would only cost time.
+    """
+    return SandboxedWorkflowRunner(
+        restrictions=SandboxRestrictions.default.with_passthrough_modules("graph", "workflows")
+    )

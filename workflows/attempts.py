@@ -1,0 +1,129 @@
+"""One attempt of a node, by kind. Most kinds are one activity; a called activity is bind, call, check; a graph
+is bind, child run, check."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from temporalio import workflow
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
+
+from graph.errors import FAILURE_CLASSES
+from graph.plan import NodePlan
+from graph.state import Error
+from graph.values import ARGUMENTS_LIMIT, JSON, Value, encode, trim
+from graph.wire import (
+    ATTEMPT,
+    BIND,
+    CHECK,
+    REROUTE,
+    RUN_GRAPH,
+    AttemptRequest,
+    AttemptResult,
+    Bound,
+    CheckRequest,
+)
+from workflows.calls import AttemptFailed, call, call_foreign, check_cancelled
+
+T = TypeVar("T")
+
+
+class Interruptible(Protocol):
+    """Awaits what a failing run breaks off."""
+
+    async def __call__(self, node: NodePlan, waiting: Callable[[], Awaitable[T]]) -> T: ...
+
+
+async def make_attempt(
+    node: NodePlan, request: AttemptRequest, child_id: str, interruptible: Interruptible
+) -> AttemptResult:
+    """Make one attempt of ``node`` with ``request.implementation``.
+
+    Raises:
+        AttemptFailed: it failed.
+        Stopped: the run is failing, and this was a child run.
+        asyncio.CancelledError: it was cancelled.
+    """
+    kind = node.kinds[request.implementation]
+    rerouted = request.implementation > 0
+    summary = f"{node.name}: {node.implementations[request.implementation]}" if rerouted else node.name
+    if kind not in ("activity", "graph"):
+        name = REROUTE if rerouted else ATTEMPT
+        return await call(name, request, AttemptResult, summary=summary, timeout=node.timeout)
+    bound = await call(BIND, request, Bound, summary=f"{summary}: bind", timeout=node.timeout)
+    if bound.skipped:
+        return AttemptResult(skipped=True)
+    round_number = 1
+    while True:
+        if kind == "activity":
+            output, usage = await call_activity(node, bound, summary)
+        else:
+            run_id = f"{child_id}.{round_number}" if node.max_rounds else child_id
+            output, usage = await interruptible(node, partial(run_child, node, bound, run_id))
+        check = CheckRequest(**dict(request), output=output, input=bound.input, usage=usage or None, round=round_number)
+        result = await call(CHECK, check, AttemptResult, summary=f"{summary}: check", timeout=node.timeout)
+        if result.done:
+            return result
+        if result.output is None:
+            raise RuntimeError("a loop that goes on has an output")
+        bound = Bound(args=[result.output], value=result.output, input=bound.input)
+        round_number += 1
+
+
+async def call_activity(node: NodePlan, bound: Bound, summary: str) -> tuple[Value, dict[str, Any]]:
+    """Call a user's Temporal activity. Its output passes through history, so it is limited."""
+    name = node.implementations[0].removeprefix("activity:")
+    args: list[JSON] = [value.inline for value in bound.args]
+    output = await call_foreign(name, args, task_queue=node.task_queue, summary=summary, timeout=node.timeout)
+    size = len(encode(output))
+    if size > ARGUMENTS_LIMIT:
+        message = f"activity `{name}` returned {size} bytes; at most {ARGUMENTS_LIMIT} pass through history"
+        raise AttemptFailed(Error("too_large", "too_large", message, {"size": size, "limit": ARGUMENTS_LIMIT}))
+    return Value(inline=output, size=size), {}
+
+
+async def run_child(node: NodePlan, bound: Bound, child_id: str) -> tuple[Value, dict[str, Any]]:
+    """Run a child graph as a workflow of its own, ended with its parent."""
+    try:
+        envelope: dict[str, Any] = await workflow.execute_child_workflow(
+            RUN_GRAPH,
+            {
+                "compiled": node.child.model_dump() if node.child else None,
+                "value": bound.value.model_dump() if bound.value else None,
+            },
+            id=child_id,
+            # The same id again after a reset: the older child is of a history that no longer counts.
+            id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
+            parent_close_policy=workflow.ParentClosePolicy.TERMINATE,
+            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+            execution_timeout=timedelta(milliseconds=node.timeout),
+            static_summary=f"{node.name} of {workflow.info().workflow_id}",
+        )
+    except ChildWorkflowError as error:
+        if isinstance(error.cause, CancelledError):
+            check_cancelled()
+        raise child_failure(error) from error
+    return Value.model_validate(envelope["output"]), envelope["usage"]
+
+
+def child_failure(error: ChildWorkflowError) -> AttemptFailed:
+    """A child's failure as the parent's attempt shows it: class `child_failed`, the author's code kept."""
+    cause = error.cause
+    if not isinstance(cause, ApplicationError):
+        return AttemptFailed(Error("child_failed", "child_failed", trim(f"the child run ended: {cause or error}")))
+    envelope = cause.details[0] if cause.details else None
+    failed = AttemptFailed(
+        Error(
+            cause.type if cause.type and cause.type not in FAILURE_CLASSES else "child_failed",
+            "child_failed",
+            trim(f"the child run failed: {cause.message}"),
+            {"run": error.workflow_id, "error": envelope["error"]} if isinstance(envelope, dict) else {},
+        )
+    )
+    if isinstance(envelope, dict):
+        failed.usage = failed.usage.from_json(envelope.get("usage"))
+    return failed

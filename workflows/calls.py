@@ -1,0 +1,148 @@
+"""Calling one activity: what is a loss, what is a failure, what is a cancellation.
+
+A *loss* (the worker died, a heartbeat was missed) is retried by the activity's own policy and costs no rung. A
+*failure* comes back as :class:`AttemptFailed` and climbs. A worker that shuts down says so, and the same request
+is scheduled again at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import BaseModel
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutError, TimeoutType
+
+from graph.state import Error, Usage
+from graph.values import JSON, Ref, trim
+from graph.wire import WORKER_SHUTDOWN, FailureRecord
+
+MOST_LOSSES = 10
+HEARTBEAT = timedelta(seconds=5)
+GRACE = timedelta(seconds=30)
+"""Added to an attempt's own timeout, which the activity enforces itself: the server's is only a backstop."""
+LOSSES = RetryPolicy(
+    initial_interval=timedelta(seconds=1),
+    backoff_coefficient=1.5,
+    maximum_interval=timedelta(seconds=10),
+    maximum_attempts=MOST_LOSSES + 1,
+    non_retryable_error_types=["NotFoundError"],
+)
+ONCE = RetryPolicy(maximum_attempts=1, non_retryable_error_types=["NotFoundError"])
+
+Result = TypeVar("Result", bound=BaseModel)
+
+
+class AttemptFailed(Exception):
+    """One attempt failed: the error as the state shows it, and what the attempt cost."""
+
+    def __init__(self, error: Error, record: FailureRecord | None = None) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.usage = Usage.from_json(record.usage if record else None)
+        self.fuel = record.fuel if record else None
+        self.input = record.input if record else None
+        self.rejected: Ref | None = record.rejected if record else None
+
+
+async def call(name: str, request: BaseModel, result: type[Result], *, summary: str, timeout: int | None) -> Result:
+    """Run the activity ``name`` of our own; ``timeout`` in milliseconds (None: a day).
+
+    Raises:
+        AttemptFailed: it failed, or was lost more than `MOST_LOSSES` times.
+        asyncio.CancelledError: the run (or this call) was cancelled.
+    """
+    limit = timedelta(days=1) if timeout is None else timedelta(milliseconds=timeout) + GRACE
+    while True:
+        try:
+            done: Result = await workflow.execute_activity(
+                name,
+                request,
+                result_type=result,
+                start_to_close_timeout=limit,
+                heartbeat_timeout=HEARTBEAT,
+                retry_policy=LOSSES,
+                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                summary=summary,
+            )
+        except ActivityError as error:
+            if not shut_down(error):
+                raise_failure(error)
+        else:
+            return done
+
+
+async def call_foreign(name: str, args: list[JSON], *, task_queue: str | None, summary: str, timeout: int) -> JSON:
+    """Run any Temporal activity once; ``timeout`` in milliseconds. Missed heartbeats are retried and cost no rung.
+
+    Raises:
+        AttemptFailed, asyncio.CancelledError: as `call`.
+    """
+    losses = 0
+    while True:
+        try:
+            return await workflow.execute_activity(
+                name,
+                args=args,
+                task_queue=task_queue,
+                start_to_close_timeout=timedelta(milliseconds=timeout),
+                # Only our own workers beat for every activity; another queue's may never beat at all.
+                heartbeat_timeout=HEARTBEAT if task_queue is None else None,
+                retry_policy=ONCE,
+                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                summary=summary,
+            )
+        except ActivityError as error:
+            if shut_down(error):
+                continue
+            if is_loss(error) and losses < MOST_LOSSES:
+                losses += 1
+                continue
+            raise_failure(error, foreign=True)
+
+
+def check_cancelled() -> None:
+    """Raise CancelledError if this task was asked to stop, though what it awaited ended in another way."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def shut_down(error: ActivityError) -> bool:
+    """Whether the activity ended because its worker was stopping."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type == WORKER_SHUTDOWN
+
+
+def is_loss(error: ActivityError) -> bool:
+    """Whether nobody knows what became of the activity: its worker stopped beating."""
+    return isinstance(error.cause, TimeoutError) and error.cause.type == TimeoutType.HEARTBEAT
+
+
+def raise_failure(error: ActivityError, *, foreign: bool = False) -> NoReturn:
+    """Raise what an activity's end means for the attempt."""
+    cause = error.cause
+    if isinstance(cause, CancelledError):
+        raise asyncio.CancelledError from error
+    if isinstance(cause, ApplicationError):
+        record = failure_record(cause)
+        if record is not None:
+            code = cause.type or record.failure_class
+            raise AttemptFailed(Error(code, record.failure_class, record.message, record.details), record) from error
+        failure_class = "activity_error" if foreign else "lost"
+        details: dict[str, Any] = {"details": list(cause.details)} if foreign and cause.details else {}
+        raise AttemptFailed(Error(cause.type or failure_class, failure_class, trim(cause.message), details)) from error
+    if is_loss(error):
+        message = f"the worker was lost {MOST_LOSSES + 1} times during this attempt"
+        raise AttemptFailed(Error("lost", "lost", message)) from error
+    raise AttemptFailed(Error("timeout", "timeout", trim(str(cause or error)))) from error
+
+
+def failure_record(error: ApplicationError) -> FailureRecord | None:
+    """The record in an attempt's error; None if the error isn't one of ours."""
+    details = error.details[0] if error.details else None
+    if isinstance(details, dict) and "failure_class" in details:
+        return FailureRecord.model_validate(details)
+    return None

@@ -1,0 +1,97 @@
+"""EscalationQueue: one long-lived workflow per queue name, from which people drain what runs escalated.
+
+Draining marks, never deletes. Signal handlers never raise: what is malformed or matches nothing is counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+from temporalio import workflow
+from temporalio.common import RawValue
+
+from graph.values import ANSWER_LIMIT, JSON, encode
+from graph.wire import ESCALATION_QUEUE, Entry
+from workflows.record import now
+
+
+@workflow.defn(name=ESCALATION_QUEUE)
+class EscalationQueue:
+    """Entries by id, in the order they came. Input: the state carried from the run before, or nothing."""
+
+    @workflow.init
+    def __init__(self, carried: dict[str, Any] | None = None) -> None:
+        entries = (carried or {}).get("entries", [])
+        self._entries = {entry.id: entry for entry in (Entry.model_validate(data) for data in entries)}
+        self._ignored: dict[str, int] = dict((carried or {}).get("ignored", {}))
+
+    @workflow.run
+    async def run(self, carried: dict[str, Any] | None = None) -> None:
+        """Until it is terminated; continues as new when the server suggests and what it carries fits."""
+        while True:
+            await workflow.wait_condition(workflow.info().is_continue_as_new_suggested)
+            state = {"entries": [entry.model_dump() for entry in self._entries.values()], "ignored": self._ignored}
+            if len(encode(state)) <= ANSWER_LIMIT:
+                workflow.continue_as_new(state)
+            seen = len(self._entries)
+            await workflow.wait_condition(lambda: len(self._entries) > seen)
+
+    @workflow.signal
+    def enqueue(self, entry: RawValue) -> None:
+        """Take an entry; the same id again changes nothing."""
+        try:
+            new = Entry.model_validate(read(entry))
+        except (ValueError, RuntimeError):
+            self._ignore("enqueue")
+            return
+        self._entries.setdefault(new.id, new)
+
+    @workflow.signal
+    def drain(self, request: RawValue | None = None) -> None:
+        """Mark entries as drained: ``{"ids": [...], "action"?, "value"?, "note"?, "by"?}``."""
+        try:
+            data = read(request) if request is not None else None
+        except (ValueError, RuntimeError):
+            data = None
+        ids = data.get("ids") if isinstance(data, dict) else None
+        if not isinstance(data, dict) or not isinstance(ids, list):
+            self._ignore("drain")
+            return
+        for entry_id in ids:
+            entry = self._entries.get(entry_id) if isinstance(entry_id, str) else None
+            if entry is None or entry.drained_at is not None:
+                self._ignore("drain")
+                continue
+            entry.drained_at = now()
+            entry.resolution = {key: data.get(key) for key in ("action", "value", "by", "note")} | {"at": now()}
+
+    def _ignore(self, signal: str) -> None:
+        self._ignored[signal] = self._ignored.get(signal, 0) + 1
+
+    @workflow.query
+    def outstanding(self) -> dict[str, JSON]:
+        """Entries that nobody drained, oldest first."""
+        return self._answer([entry for entry in self._entries.values() if entry.drained_at is None])
+
+    @workflow.query
+    def all(self) -> dict[str, JSON]:
+        """All entries, oldest first, and how many signals were ignored because they matched nothing."""
+        return {**self._answer(list(self._entries.values())), "ignored": self._ignored}
+
+    def _answer(self, entries: list[Entry]) -> dict[str, JSON]:
+        """As many as fit in an answer; `total` counts them all."""
+        shown: list[JSON] = []
+        size = 0
+        for entry in entries:
+            data = entry.to_json()
+            size += len(encode(data))
+            if size > ANSWER_LIMIT:
+                break
+            shown.append(data)
+        return {"entries": shown, "total": len(entries), "next": len(shown) if len(shown) < len(entries) else None}
+
+
+def read(raw: RawValue) -> JSON:
+    """The JSON in a payload. Raises ValueError or RuntimeError if it isn't."""
+    return workflow.payload_converter().from_payload(raw.payload)

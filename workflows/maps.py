@@ -1,0 +1,145 @@
+"""A map in its run: pin the items, work through them in chunks, collect the results.
+
+The ladder is per item: immediate retries happen inside a chunk; items that need another implementation or a
+delay come back as pending lists, and are sent out again as chunks of their own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from temporalio import workflow
+
+from graph.ladder import Climb, Escalation
+from graph.plan import NodePlan
+from graph.state import Error, Execution, Usage
+from graph.values import Ref, Value
+from graph.wire import (
+    CHUNK,
+    COLLECT,
+    PIN,
+    REROUTE_CHUNK,
+    AttemptRequest,
+    ChunkRequest,
+    ChunkResult,
+    Collected,
+    CollectRequest,
+    Entry,
+    PendingItems,
+    Pinned,
+    Scope,
+)
+from workflows.calls import AttemptFailed, call, check_cancelled
+from workflows.climbing import Climber, NodeFailed
+from workflows.record import now
+
+CHUNK_ITEMS = 1000
+"""Items per chunk. Chunks run one after another, so that `concurrency` holds for the whole map."""
+
+
+class MapRun:
+    """One execution of a map node."""
+
+    def __init__(self, climber: Climber, node: NodePlan, execution: Execution) -> None:
+        self.climber = climber
+        self.record = climber.record
+        self.node = node
+        self.execution = execution
+
+    async def run(self) -> Value | None:
+        """The map's output; None if its guard was false.
+
+        Raises:
+            NodeFailed: no item succeeded, more failed than tolerated, or the items couldn't be had.
+            Stopped: the run is failing.
+        """
+        attempt = self.record.begin_attempt(self.execution, self.node.implementations[0])
+        usage = Usage()
+        try:
+            scope = await self.record.scope(list(self.node.sources))
+            pinned = await call(
+                PIN,
+                AttemptRequest(scope=scope, node=self.node.name),
+                Pinned,
+                summary=f"{self.node.name}: items",
+                timeout=self.node.timeout,
+            )
+            if pinned.skipped or pinned.items is None:
+                return None
+            self.execution.items = {"items": pinned.count}
+            results = await self._chunks(scope, pinned.items, pinned.count, usage)
+            request = CollectRequest(scope=scope, node=self.node.name, items=pinned.items, results=results)
+            collected = await call(
+                COLLECT, request, Collected, summary=f"{self.node.name}: collect", timeout=self.node.timeout
+            )
+        except AttemptFailed as failure:
+            check_cancelled()
+            usage.add(failure.usage)
+            self.record.end_attempt(self.execution, attempt, usage, failure)
+            await self._give_up(failure)
+            raise NodeFailed(failure.error) from failure
+        self.execution.items = {"items": pinned.count, **collected.counts}
+        await self._escalate(collected)
+        if collected.error is not None:
+            error = Error(**collected.error)
+            self.record.end_attempt(self.execution, attempt, usage, AttemptFailed(error))
+            raise NodeFailed(error)
+        attempt.output = collected.digest
+        self.record.end_attempt(self.execution, attempt, usage, None)
+        return collected.output
+
+    async def _chunks(self, scope: Scope, items: Ref, count: int, usage: Usage) -> list[Ref]:
+        """Run every item up its ladder; the stored results."""
+        results: list[Ref] = []
+        waiting: deque[tuple[int, int] | PendingItems] = deque(
+            (start, min(CHUNK_ITEMS, count - start)) for start in range(0, count, CHUNK_ITEMS)
+        )
+        while waiting:
+            part = waiting.popleft()
+            if isinstance(part, PendingItems):
+                name = REROUTE_CHUNK if part.rung == "reroute" else CHUNK
+                summary = f"{self.node.name}: {part.rung} {part.count} items"
+                request = ChunkRequest(scope=scope, node=self.node.name, items=items, pending=part.ref)
+                if part.delay:
+                    await self.climber.delay(self.node, part.delay)
+            else:
+                name, (start, size) = CHUNK, part
+                summary = f"{self.node.name}: items {start} to {start + size - 1}"
+                request = ChunkRequest(scope=scope, node=self.node.name, items=items, start=start, count=size)
+            await self.climber.interruptible(self.node, self.climber.slots.acquire)
+            try:
+                done = await call(name, request, ChunkResult, summary=summary, timeout=None)
+            finally:
+                self.climber.slots.release()
+            results.append(done.results)
+            waiting.extend(done.pending)
+            usage.add(Usage.from_json(done.usage))
+            self._count(done.counts)
+        return results
+
+    def _count(self, counts: dict[str, int]) -> None:
+        items = self.execution.items or {}
+        self.execution.items = {**items, **{key: items.get(key, 0) + value for key, value in counts.items()}}
+
+    async def _give_up(self, failure: AttemptFailed) -> None:
+        """The items couldn't be had: no attempt can mend it, but a person may still be asked."""
+        step = Climb(self.node.ladder).give_up()
+        if isinstance(step, Escalation):
+            await self.climber.escalate(self.node, self.execution, failure, step.queue)
+
+    async def _escalate(self, collected: Collected) -> None:
+        """Hand over the escalated items, as one entry for each queue."""
+        for queue, ref in collected.escalated.items():
+            entry = Entry(
+                id=str(workflow.uuid4()),
+                run=self.record.run.id,
+                node=self.node.name,
+                code="items_escalated",
+                reason=f"{ref.count} items of `{self.node.name}` used up their ladders",
+                ref=ref,
+                count=ref.count,
+                resolved=0,
+                attempts=1,
+                at=now(),
+            )
+            await self.climber.enqueue(self.node, entry, queue)

@@ -1,0 +1,111 @@
+"""What one run remembers: statuses, executions, values, escalations. Data and small steps, no scheduling."""
+
+from __future__ import annotations
+
+from temporalio import workflow
+
+from graph.plan import NodePlan, Plan
+from graph.state import Attempt, Error, Execution, NodeState, NodeStatus, Usage
+from graph.values import ARGUMENTS_LIMIT, INLINE_LIMIT, Ref, Value
+from graph.wire import PACK, Entry, PackRequest, RunInfo, Scope
+from workflows.calls import AttemptFailed, call
+
+
+REF_SIZE = 256
+"""Bytes that a reference takes in an activity's arguments, at most."""
+
+
+def now() -> int:
+    """Workflow time in milliseconds since the epoch."""
+    return round(workflow.time() * 1000)
+
+
+class Record:
+    """The state of one run, from the moment that its graph is loaded."""
+
+    def __init__(self, plan: Plan, graph: Ref, input: Value, run: RunInfo) -> None:
+        self.plan = plan
+        self.graph = graph
+        self.input = input
+        self.run = run
+        self.nodes: dict[str, NodeState] = {node.name: NodeState() for node in plan.nodes}
+        self.values: dict[str, Value] = {}
+        self.usage = Usage()
+        self.escalations: list[Entry] = []
+        self.child_escalations = 0
+        self.failures: list[str] = []
+        """Nodes whose failure fails the run, in history order."""
+        self.warnings: list[str] = []
+        self._last_id = 0
+
+    @property
+    def statuses(self) -> dict[str, NodeStatus]:
+        return {name: node.status for name, node in self.nodes.items()}
+
+    def begin(self, node: NodePlan) -> Execution:
+        """A new execution of ``node``, fed by those of its sources that ran."""
+        self._last_id += 1
+        sources = [
+            {"node": name, "execution": self.nodes[name].executions[-1].id}
+            for name in node.uses
+            if self.nodes[name].executions
+        ]
+        execution = Execution(self._last_id, sources)
+        self.nodes[node.name].status = "active"
+        self.nodes[node.name].executions.append(execution)
+        return execution
+
+    def begin_attempt(self, execution: Execution, implementation: str) -> Attempt:
+        attempt = Attempt(len(execution.attempts), implementation, "running", now())
+        execution.attempts.append(attempt)
+        return attempt
+
+    def end_attempt(self, execution: Execution, attempt: Attempt, usage: Usage, failure: AttemptFailed | None) -> None:
+        """Conclude an attempt: add up its usage; on failure note the error (never a value)."""
+        attempt.finished = now()
+        attempt.usage = usage
+        execution.usage.add(usage)
+        self.usage.add(usage)
+        if failure is None:
+            attempt.status = "succeeded"
+        else:
+            attempt.status = "failed"
+            attempt.error = failure.error
+            attempt.fuel = failure.fuel
+            attempt.input = failure.input
+
+    def conclude(self, node: NodePlan, execution: Execution, status: NodeStatus, error: Error | None = None) -> None:
+        """Conclude an execution and its node, once."""
+        execution.status = status
+        execution.error = error
+        self.nodes[node.name].status = status
+        for attempt in execution.attempts:
+            if attempt.status == "running":
+                attempt.status = "cancelled"
+                attempt.finished = now()
+        if status == "failed" and not node.optional:
+            self.failures.append(node.name)
+
+    def forget(self, node: NodePlan, reason: str) -> None:
+        """The guard was false: the node is skipped, and its execution never was."""
+        state = self.nodes[node.name]
+        state.executions.pop()
+        state.status = "skipped"
+        state.reason = reason
+
+    async def scope(self, names: list[str]) -> Scope:
+        """What an activity needs to bind: values of ``names`` as they are, or packed away if together too large."""
+        nodes: dict[str, Value | None] = {}
+        packs: list[Ref] = []
+        held = 0
+        for name in names:
+            value = self.values.get(name)
+            nodes[name] = value
+            if value is not None:
+                held += value.size if value.ref is None else REF_SIZE
+            if held > ARGUMENTS_LIMIT - 4 * INLINE_LIMIT:
+                packed = {key: value for key, value in nodes.items() if value is not None}
+                packs.append(await call(PACK, PackRequest(nodes=packed), Ref, summary="pack inputs", timeout=60_000))
+                nodes = {key: value for key, value in nodes.items() if value is None}
+                held = 0
+        return Scope(graph=self.graph, run=self.run, input=self.input, nodes=nodes, packs=packs)

@@ -1,0 +1,75 @@
+"""Reading what a run was started with. Whatever was sent, the run starts or ends with a clear error: an
+exception here would make Temporal retry the workflow task for ever."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from graph.nearest import suggest
+from graph.values import ANSWER_LIMIT, JSON
+from graph.wire import LoadRequest
+
+KEYS = ("graph", "input", "resume", "redrive")
+EXAMPLE = """{"graph": "examples/licenses/graph.yaml", "input": {...}}"""
+
+
+def read_request(raw: RawValue | None) -> LoadRequest:
+    """The request in a run's start input.
+
+    Raises:
+        ApplicationError: it is missing, too large, not JSON, or not of the form that RunGraph takes.
+    """
+    if raw is None:
+        raise refusal("bad_request", f"RunGraph needs an input such as {EXAMPLE}")
+    size = len(raw.payload.data)
+    if size > ANSWER_LIMIT:
+        raise refusal(
+            "too_large",
+            f"the run's input is {size} bytes; at most {ANSWER_LIMIT} fit. Put large data in a file or the store and "
+            "pass its path",
+        )
+    try:
+        data: JSON = workflow.payload_converter().from_payload(raw.payload)
+    except Exception as error:  # whatever a converter raises, the sender's bytes are at fault
+        raise refusal("bad_request", f"the run's input isn't JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise refusal("bad_request", f"the run's input must be an object such as {EXAMPLE}, not {json_type(data)}")
+    if "compiled" in data:
+        return read_child(data)
+    for key in data:
+        if key not in KEYS:
+            raise refusal("bad_request", f"unknown key `{key}` in the run's input; {suggest(key, KEYS)}")
+    if "graph" not in data:
+        raise refusal("bad_request", f"the run's input lacks `graph`; such as {EXAMPLE}")
+    if not isinstance(data["graph"], (str, dict)):
+        kind = json_type(data["graph"])
+        raise refusal("bad_request", f"`graph` must be a name, a path or a graph object, not {kind}")
+    for key in ("resume", "redrive"):
+        if data.get(key):
+            raise refusal("unsupported", f"`{key}` is not available in this version; start the run without it")
+    return LoadRequest(graph=data["graph"], input=data.get("input"))
+
+
+def read_child(data: dict[str, Any]) -> LoadRequest:
+    """The request of a child run, sent by its parent."""
+    try:
+        return LoadRequest.model_validate({key: data.get(key) for key in ("compiled", "value")})
+    except ValidationError as error:
+        raise refusal("bad_request", "`compiled` is what a parent run sends; give `graph` instead") from error
+
+
+def refusal(code: str, message: str) -> ApplicationError:
+    """A run that ends before it began."""
+    envelope = {"status": "failed", "error": {"code": code, "message": message, "node": None, "details": {}}}
+    return ApplicationError(message, envelope, type=code, non_retryable=True)
+
+
+def json_type(value: JSON) -> str:
+    """What people call the type of a JSON value, with the beginning of its text."""
+    return f"{json.dumps(value, ensure_ascii=False)[:60]}"

@@ -1,0 +1,186 @@
+"""RunGraph: one workflow runs one graph. Load, schedule, conclude; and answer queries meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RawValue, SearchAttributeKey, SearchAttributeUpdate
+from temporalio.exceptions import ApplicationError
+
+from graph import views
+from graph.errors import OperateError
+from graph.state import Error
+from graph.values import ANSWER_LIMIT, JSON, Value
+from graph.wire import EVALUATE, LOAD, RUN_GRAPH, EvaluateRequest, Loaded, LoadRequest, RunInfo
+from workflows.calls import AttemptFailed, call
+from workflows.record import Record
+from workflows.requests import read_request
+from workflows.schedule import Schedule
+
+GRAPH = SearchAttributeKey.for_keyword("FerrataGraph")
+STATUS = SearchAttributeKey.for_keyword("FerrataStatus")
+ESCALATIONS = SearchAttributeKey.for_int("FerrataEscalations")
+
+LOAD_TIMEOUT = 120_000
+EVALUATE_TIMEOUT = 300_000
+
+
+@workflow.defn(name=RUN_GRAPH)
+class RunGraph:
+    """Runs a graph. Input: ``{"graph": NAME or PATH or object, "input": JSON}``."""
+
+    def __init__(self) -> None:
+        self._record: Record | None = None
+        self._status = "loading"
+        self._registered: list[str] = []
+
+    @workflow.run
+    async def run(self, request: RawValue | None = None) -> dict[str, Any]:
+        """Run the graph to its end.
+
+        Returns:
+            ``{"status": "completed", "result": JSON, "usage", "escalations", "failures", "nodes"}``.
+
+        Raises:
+            ApplicationError: type = code; details hold the same envelope with status ``failed`` and ``error``.
+        """
+        wanted = read_request(request)
+        loaded = await self._load(wanted)
+        info = workflow.info()
+        run = RunInfo(
+            id=info.workflow_id,
+            graph=loaded.plan.name,
+            started=info.workflow_start_time.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        )
+        record = self._record = Record(loaded.plan, loaded.graph, loaded.input, run)
+        record.warnings = loaded.warnings
+        self._registered = loaded.search_attributes
+        self._show("running")
+        try:
+            async with asyncio.timeout(None if loaded.plan.deadline is None else loaded.plan.deadline / 1000):
+                await Schedule(record, self._describe).run()
+                output = None if record.failures else await self._output(record, child=wanted.compiled is not None)
+        except TimeoutError:
+            raise self._fail(record, views.deadline_error(record.plan)) from None
+        except AttemptFailed as failure:
+            raise self._fail(record, failure.error) from failure
+        except asyncio.CancelledError:
+            self._show("cancelled")
+            raise
+        if output is None:
+            raise self._fail(record, None)
+        self._show("completed")
+        envelope = self._envelope(record, "completed")
+        if wanted.compiled is not None:
+            return {**envelope, "output": output.model_dump()}
+        if output.ref is not None:
+            return {**envelope, "result": None, "result_ref": output.ref.model_dump()}
+        return {**envelope, "result": output.inline}
+
+    async def _load(self, wanted: LoadRequest) -> Loaded:
+        try:
+            return await call(LOAD, wanted, Loaded, summary="load the graph", timeout=LOAD_TIMEOUT)
+        except AttemptFailed as failure:
+            self._status = "failed"
+            error = failure.error
+            envelope = {"status": "failed", "error": {**error.to_json(), "node": None}}
+            raise ApplicationError(error.message, envelope, type=error.code, non_retryable=True) from failure
+
+    async def _output(self, record: Record, *, child: bool) -> Value:
+        """The run's output: a node's value as it is, or evaluated."""
+        plan = record.plan
+        node = plan.output_node
+        value = record.values.get(node) if node else None
+        if value is not None and (child or value.ref is None or value.size > ANSWER_LIMIT):
+            return value
+        names = plan.output_uses or ([node] if node else [])
+        request = EvaluateRequest(scope=await record.scope(names), limit=0 if child else ANSWER_LIMIT)
+        return await call(EVALUATE, request, Value, summary="output", timeout=EVALUATE_TIMEOUT)
+
+    def _fail(self, record: Record, error: Error | None) -> ApplicationError:
+        """The run's failure: `error`, or the first failed node's."""
+        node = None
+        if error is None:
+            node = record.failures[0]
+            error = record.nodes[node].executions[-1].error
+            assert error is not None, "a failed node has an error"
+        self._show("failed")
+        envelope = self._envelope(record, "failed")
+        envelope["error"] = {**error.to_json(), "node": node}
+        envelope["failed"] = record.failures
+        message = f"node `{node}`: {error.message}" if node else error.message
+        return ApplicationError(message, envelope, type=error.code, non_retryable=True)
+
+    def _envelope(self, record: Record, status: str) -> dict[str, Any]:
+        return {
+            "status": status,
+            "usage": record.usage.to_json(),
+            "escalations": len(record.escalations) + record.child_escalations,
+            "failures": views.failures(record.nodes),
+            "nodes": dict(record.statuses),
+        }
+
+    def _show(self, status: str) -> None:
+        """Make a change of status visible: search attributes and current details."""
+        self._status = status
+        record = self._record
+        if record is None:
+            return
+        values: list[SearchAttributeUpdate[Any]] = [
+            GRAPH.value_set(record.plan.name),
+            STATUS.value_set(status),
+            ESCALATIONS.value_set(len(record.escalations)),
+        ]
+        updates = [value for value in values if value.key.name in self._registered]
+        if updates:
+            workflow.upsert_search_attributes(updates)
+        self._describe()
+
+    def _describe(self) -> None:
+        if self._record is not None:
+            workflow.set_current_details(self._progress()["markdown"])
+
+    def _progress(self) -> dict[str, JSON]:
+        record = self._record
+        if record is None:
+            return {"status": self._status}
+        return views.progress(record.plan, self._status, record.nodes, len(record.escalations), record.warnings)
+
+    @workflow.query
+    def progress(self) -> dict[str, JSON]:
+        """Counts of nodes and items by status, what runs now, and the same as markdown."""
+        return self._progress()
+
+    @workflow.query
+    def state(self) -> dict[str, JSON]:
+        """Every node with its executions, attempts, errors and usage."""
+        record = self._record
+        if record is None:
+            return {"status": self._status}
+        return views.state(record.plan, self._status, record.usage, record.nodes)
+
+    @workflow.query
+    def escalations(self) -> list[JSON]:
+        """What this run escalated, oldest first."""
+        return [entry.to_json() for entry in self._record.escalations] if self._record else []
+
+    @workflow.query
+    def mermaid(self) -> str:
+        """The graph as a Mermaid flowchart, each node coloured by its status."""
+        record = self._record
+        return views.mermaid(record.plan, record.statuses) if record else "flowchart TD\n"
+
+    @workflow.query
+    def output(self, node: RawValue | None = None) -> dict[str, JSON]:
+        """The value of a concluded node: ``{"node", "value"}``, or ``{"node", "ref"}`` if it lies in the store.
+
+        Raises:
+            OperateError: there is no such node, or it has no value (yet).
+        """
+        name = workflow.payload_converter().from_payload(node.payload) if node is not None else None
+        if self._record is None:
+            raise OperateError("no_value", "the graph is still being loaded")
+        return views.output(self._record.nodes, self._record.values, name)

@@ -1,0 +1,131 @@
+"""When nodes run: each waits for its sources, starts if their statuses allow, and settles once.
+
+When a node fails, nothing new starts but what handles failures; attempts in flight finish and count; what was
+merely waiting (delays, child runs, places in line) is broken off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from temporalio import workflow
+
+from graph.plan import NodePlan
+from graph.readiness import decide
+from workflows.climbing import Climber, NodeFailed, Stopped
+from workflows.maps import MapRun
+from workflows.record import Record
+
+T = TypeVar("T")
+
+IN_FLIGHT = 100
+"""Attempts of one run in flight at once: more only fills the server's pending lists."""
+
+
+class Schedule:
+    """Runs all nodes of a run. ``concluded`` is called after each change that progress should show."""
+
+    def __init__(self, record: Record, concluded: Callable[[], None]) -> None:
+        self.record = record
+        self.concluded = concluded
+        self.stopping = False
+        self._settled = {node.name: asyncio.Event() for node in record.plan.nodes}
+        self._optional = frozenset(node.name for node in record.plan.nodes if node.optional)
+        self._handlers: frozenset[str] = frozenset()
+        self._breakable: dict[asyncio.Task[Any], str] = {}
+        self._climber = Climber(record, asyncio.Semaphore(IN_FLIGHT), self._interruptible, self._ladder_stops)
+
+    async def run(self) -> None:
+        """Until every node is settled. Cancelling it cancels all nodes, waits for them, and raises on."""
+        lives = [asyncio.create_task(self._live(node), name=node.name) for node in self.record.plan.nodes]
+        try:
+            await workflow.wait(lives)
+        except asyncio.CancelledError:
+            for life in lives:
+                life.cancel()
+            await workflow.wait(lives)
+            raise
+        for life in lives:
+            life.result()
+
+    async def _live(self, node: NodePlan) -> None:
+        """A node's whole life, until it is settled."""
+        try:
+            for source in node.sources:
+                await self._settled[source].wait()
+            decision = decide(node, self.record.statuses, self._optional, self._handlers, self.stopping)
+            if decision.action == "start":
+                if decision.handles and self.stopping:
+                    self._handlers |= {node.name}
+                await self._work(node)
+            else:
+                state = self.record.nodes[node.name]
+                state.status = "skipped" if decision.action == "skip" else "idle"
+                state.reason = decision.reason
+        finally:
+            self._settled[node.name].set()
+            self.concluded()
+
+    async def _work(self, node: NodePlan) -> None:
+        """Execute a node and conclude it."""
+        execution = self.record.begin(node)
+        self.concluded()
+        try:
+            if node.map:
+                value = await MapRun(self._climber, node, execution).run()
+            else:
+                value = (await self._climber.climb(node, execution)).output
+        except NodeFailed as failed:
+            self.record.conclude(node, execution, "failed", failed.error)
+            if not node.optional and self.record.plan.on_failure == "stop":
+                self._stop()
+        except Stopped:
+            self.record.conclude(node, execution, "cancelled")
+            self.record.nodes[node.name].reason = "the run was already failing"
+        except asyncio.CancelledError:
+            self.record.conclude(node, execution, "cancelled")
+            raise
+        else:
+            if value is None:
+                self.record.forget(node, "its guard was false")
+            else:
+                self.record.values[node.name] = value
+                self.record.conclude(node, execution, "succeeded")
+
+    def _stop(self) -> None:
+        """The run is failing: break off whatever only waits."""
+        self.stopping = True
+        for task, name in self._breakable.items():
+            if name not in self._handlers:
+                task.cancel()
+
+    def _ladder_stops(self, node: NodePlan) -> bool:
+        return self.stopping and node.name not in self._handlers
+
+    async def _interruptible(self, node: NodePlan, waiting: Callable[[], Awaitable[T]]) -> T:
+        """Await what a failing run breaks off.
+
+        Raises:
+            Stopped: the run is failing.
+        """
+        task = asyncio.create_task(_await(waiting), name=f"{node.name}: waiting")
+        if self._ladder_stops(node):
+            task.cancel()
+        self._breakable[task] = node.name
+        try:
+            await workflow.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await workflow.wait([task])
+            raise
+        finally:
+            del self._breakable[task]
+        if task.cancelled():
+            raise Stopped
+        return task.result()
+
+
+async def _await(waiting: Callable[[], Awaitable[T]]) -> T:
+    return await waiting()
