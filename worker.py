@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -129,22 +130,28 @@ async def serve_attempts(settings: Settings, client: Client, ready: asyncio.Even
     """Serve every activity that isn't local, until ``stop`` is set and what was in flight has ended."""
     from temporalio.worker import Worker
 
+    from activities.boundary import Boundary
     from activities.registry import attempt_activities
 
     activities = attempt_activities(settings, client)
+    # For users' activities that are plain functions; ours are all coroutines.
+    threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="activity")
     try:
         worker = Worker(
             client,
             task_queue=settings.task_queue,
             activities=activities.all(),
+            activity_executor=threads,
             max_concurrent_activities=settings.slots,
             max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
             default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
             graceful_shutdown_timeout=GRACE,
+            interceptors=[Boundary()],
         )
         await _run(worker, client, ready, stop)
     finally:
         await activities.close()
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 async def _run(worker: Worker, client: Client, ready: asyncio.Event, stop: asyncio.Event) -> None:
@@ -254,6 +261,12 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+def importable_working_folder() -> None:
+    """Let users' modules be imported from the working folder, after everything that is installed."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
 def _plain(markdown: str) -> str:
     return re.sub(r"\[([^\]]*)\]\(([^)]*)\)", r"docs/\2", markdown).replace("`", "")
 
@@ -261,9 +274,7 @@ def _plain(markdown: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the supervisor, or a child if the supervisor says so. Returns the exit code."""
     options = parser().parse_args(arguments)
-    # Functions and activities of the working folder are importable, after everything installed.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    importable_working_folder()
     if options.role:
         return child_main(options.role, int(options.number or 0), int(options.parent), int(options.status_fd))
     configure_logging("supervisor")

@@ -86,7 +86,7 @@ async def check_script(check: ScriptCheck, env: Environment, input: JSON, output
             script.text, script.file, script.line, payload, limits, host=None, cancel=cancel
         )
     )
-    verdict = json.loads(result.output_json)
+    verdict = result.output
     if isinstance(verdict, bool):
         verdict = {"ok": verdict}
     if not isinstance(verdict, dict) or not isinstance(verdict.get("ok"), bool):

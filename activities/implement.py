@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from activities.checks import read_json
 from activities.evaluate import Environment, sandbox_limits
 from activities.models import ModelReply, ModelRequest
-from activities.sandbox import Cancel, Cancelled
+from activities.sandbox import Cancel, Cancelled, ScriptResult
 from graph.compiled import CompiledNode, Implementation
 from graph.errors import Failure
 from graph.nearest import suggest
@@ -72,13 +72,13 @@ class Work:
         payload = encode(input)
         loop = asyncio.get_running_loop()
 
-        def run(cancel: Cancel) -> tuple[str, int]:
+        def run(cancel: Cancel) -> ScriptResult:
             def host(name: str, request: str) -> str:
                 """Called in the guest's thread: the model is asked on the event loop."""
                 future = asyncio.run_coroutine_threadsafe(self._answer(name, request), loop)
                 return encode(wait_for(future, cancel)).decode()
 
-            result = self.env.tools.sandbox.run_script(
+            return self.env.tools.sandbox.run_script(
                 script.text,
                 script.file,
                 script.line,
@@ -86,18 +86,16 @@ class Work:
                 limits,
                 host=host if self.implementation.models else None,
                 cancel=cancel,
-                feedback=encode(self.feedback.to_json()) if self.feedback else None,
             )
-            return result.output_json, result.fuel
 
         try:
-            output, fuel = await self.env.tools.in_guest_thread(run)
+            result = await self.env.tools.in_guest_thread(run)
         except Failure as failure:
             fuel = failure.details.get("fuel", 0)
             self.meter.fuel += fuel if isinstance(fuel, int) else 0
             raise
-        self.meter.fuel += fuel
-        return json.loads(output)
+        self.meter.fuel += result.fuel
+        return result.output
 
     async def _answer(self, name: str, request: str) -> JSON:
         """A script's call to the host."""
@@ -142,7 +140,12 @@ class Work:
         return [*turns, {"role": "user", "content": text}]
 
     async def _complete(self, model: str, request: ModelRequest) -> ModelReply:
-        reply = await self.env.tools.models.complete(model, request)
+        try:
+            reply = await self.env.tools.models.complete(model, request)
+        except Failure as failure:
+            # An answer that can't be used may have cost tokens all the same.
+            self.meter.usage.add(Usage.from_json(failure.details.get("usage")))
+            raise
         self.meter.usage.add(reply.usage)
         return reply
 

@@ -33,7 +33,7 @@ class Tools:
         self.client = client
         self.registered = registered
         self.store = Store.open(settings.store)
-        self.sandbox = Sandbox(cache=settings.cache)
+        self.sandbox = Sandbox(cache_folder=settings.cache)
         self.models = Models.open(settings.models)
         self.functions = Functions(settings.functions)
         self._graphs: OrderedDict[str, tuple[CompiledGraph, dict[str, CompiledNode]]] = OrderedDict()

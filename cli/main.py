@@ -13,8 +13,11 @@ from typing import Annotated
 import typer
 
 import worker as worker_program
+from activities.settings import Settings
 from cli.server import DEFAULT_PORT, DEFAULT_UI_PORT, DevServer, ServerError, temporal_binary
-from cli.supervisor import EXIT_UNAVAILABLE, configure_logging
+from cli.supervisor import EXIT_CONFIG, EXIT_UNAVAILABLE, configure_logging
+from graph.errors import LoadError
+from worker import importable_working_folder
 
 app = typer.Typer(
     name="ferrata",
@@ -63,7 +66,7 @@ async def _dev(server: DevServer, db: Path) -> int:
 
 async def _watch(server: DevServer) -> None:
     """End the worker in order if the server goes: a worker alone is not what was asked for."""
-    while server.pid is not None:
+    while server.pid is not None:  # noqa: ASYNC110 (a process's end sets no event)
         await asyncio.sleep(SERVER_WATCH_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -94,6 +97,30 @@ def worker() -> None:
     `python worker.py --help` lists every setting.
     """
     raise typer.Exit(worker_program.main([]))
+
+
+@app.command()
+def check(
+    graphs: Annotated[list[Path], typer.Argument(help="Graph files.", exists=True, dir_okay=False, readable=True)],
+) -> None:
+    """Compile graph files and print all that is wrong with them; exit code 1 if anything is.
+
+    Functions, activities and models are checked against FERRATA_FUNCTIONS, FERRATA_ACTIVITIES and FERRATA_MODELS, as
+    far as those are set.
+    """
+    # Imported here: the other commands start without the compiler.
+    from cli.check import check_graph, world_of
+
+    importable_working_folder()
+    wrong = False
+    try:
+        world = world_of(Settings.from_env())
+        for path in graphs:
+            wrong |= not check_graph(path, world)
+    except LoadError as error:
+        typer.echo(error.message, err=True)
+        raise typer.Exit(EXIT_CONFIG) from error
+    raise typer.Exit(1 if wrong else 0)
 
 
 @app.command()

@@ -6,7 +6,7 @@ Pure: files come through :class:`graph.files.Files`, what the worker serves thro
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graph.compiled import CompiledGraph, CompiledNode
 from graph.compiling.bindings import Bindings
@@ -69,13 +69,13 @@ def compile_at(context: Context, data: JSON) -> CompiledGraph | None:
     reading = read_graph(data, context.place)
     if reading is None:
         return None
-    spec, context = reading.spec, context.reading(reading.broken)
     held: dict[str, JSON] = data["nodes"]
+    spec, context = reading.spec, replace(context, broken=reading.broken, kept=reading.kept)
     drafts = _nodes(context, spec, held)
     input_schema = None
     if "input_schema" in spec.model_fields_set:
         input_schema = load_schema(context, spec.input_schema, ("input_schema",))
-    output = Bindings(context.place, held)
+    output = Bindings(context.place, held, context.outer)
     if "output" in spec.model_fields_set:
         output.template(spec.output, ("output",))
     check_types(context, drafts, output, spec.output, input_schema)
@@ -122,14 +122,14 @@ def _finish(
 ) -> CompiledGraph | None:
     children = {draft.child.fingerprint: draft.child for draft in drafts if draft.child is not None}
     order = [node.name for node in nodes]
-    has_output = "output" in spec.model_fields_set
+    has_output = spec.output is not None
     graph = CompiledGraph(
         name=spec.name or context.name,
         file=context.place.source.file if context.place.base == () else None,
         description=spec.description,
         input_schema=input_schema,
         nodes=nodes,
-        output=spec.output if has_output else None,
+        output=spec.output,
         output_uses=[name for name in order if name in output.used_nodes()] if has_output else sinks(nodes),
         on_failure=spec.on_failure,
         deadline=spec.deadline,

@@ -200,15 +200,15 @@ def _as_text(value: JSON) -> str:
 
 
 def _closing_brace(text: str, start: int) -> int:
-    literal = "close it with `}`; for a literal `${` write `$${`"
+    literal = "for a literal `${` write `$${`"
     try:
         end = end_of(text, start + 2, embedded=True)
     except ExpressionError as error:
-        raise ExpressionError(
-            error.code, error.message, error.hint or literal, line=error.line, column=error.column
-        ) from None
+        error.hint = f"{error.hint}; {literal}"
+        raise
     if end < 0:
-        raise error_at(text, start, f"`${{` isn't closed in `{shown(text[start:])}`", literal)
+        message = f"`${{` isn't closed in `{shown(text[start:])}`"
+        raise error_at(text, start, message, f"close it with `}}` (before any `#`); {literal}")
     return end
 
 
@@ -235,5 +235,5 @@ def _parse(text: str) -> ast.expr:
         raise syntax_error(text, index, error.msg) from None
     except (RecursionError, MemoryError):
         raise error_at(text, 0, "the expression nests too deeply", "use a script") from None
-    except ValueError as error:
-        raise error_at(text, 0, f"the expression can't be read: {error}, in `{shown(text)}`") from None
+    except ValueError:  # null bytes and lone surrogates
+        raise error_at(text, 0, f"a character that no text has, in `{shown(text)}`", "leave it out") from None

@@ -1,7 +1,7 @@
 """The fingerprint of a graph: equal for graphs that do the same, whatever the order of keys and nodes.
 
-It covers all that can change an outcome, scripts, schemas and child graphs included, and nothing else: no places, no file
-names, no descriptions.
+It covers all that can change an outcome, scripts, schemas and child graphs included, and nothing else: no places, no
+file names, no descriptions.
 """
 
 from __future__ import annotations

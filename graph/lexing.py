@@ -82,7 +82,7 @@ def end_of(text: str, start: int, *, embedded: bool) -> int:
         if token["open"]:
             opened.append(index)
             if len(opened) > MAX_NESTING:
-                raise error_at(text, index, f"brackets nest deeper than {MAX_NESTING}")
+                raise error_at(text, index, f"brackets nest deeper than {MAX_NESTING}", "use a script")
         elif close := token["close"]:
             if not opened and embedded and close == "}":
                 return index
@@ -95,16 +95,15 @@ def end_of(text: str, start: int, *, embedded: bool) -> int:
         elif token["string"]:
             _check_escapes(text, token)
     if opened and not embedded:
-        raise error_at(text, opened[-1], f"`{text[opened[-1]]}` isn't closed in `{shown(text[start:])}`")
+        raise error_at(text, opened[-1], f"`{text[opened[-1]]}` isn't closed in `{shown(text[start:])}`", "close it")
     return -1 if embedded else len(text)
 
 
 def _unmatched(text: str, index: int, opened: list[int]) -> ExpressionError:
     if not opened:
-        return error_at(text, index, f"`{text[index]}` closes nothing")
-    return error_at(
-        text, opened[-1], f"`{text[opened[-1]]}` isn't closed: `{text[index]}` comes first in `{shown(text)}`"
-    )
+        return error_at(text, index, f"`{text[index]}` closes nothing, in `{shown(text)}`", "leave it out")
+    message = f"`{text[opened[-1]]}` isn't closed: `{text[index]}` comes first, in `{shown(text)}`"
+    return error_at(text, opened[-1], message, "close it")
 
 
 def _check_escapes(text: str, token: re.Match[str]) -> None:

@@ -25,11 +25,9 @@ def plan_of(graph: CompiledGraph) -> Plan:
 def sinks(nodes: Sequence[CompiledNode]) -> list[str]:
     """The nodes that no other reads or follows, in file order; one that only handles another's failure leaves that
     one a sink."""
-    followed = set()
-    for node in nodes:
-        followed.update(node.uses)
-        followed.update(name for name, status in node.after.items() if status != "failed")
-        followed.difference_update(name for name, status in node.after.items() if status == "failed")
+    followed = {
+        name for node in nodes for name in (*node.uses, *node.after) if node.after.get(name, "succeeded") != "failed"
+    }
     return [node.name for node in nodes if node.name not in followed]
 
 

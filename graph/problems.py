@@ -89,7 +89,9 @@ class Place:
         full = (*self.base, *path)
         return self.source.text_place(full, line, column) or self.line_column(path)
 
-    def in_file(self, file: str, code: str, message: str, line: int | None, column: int | None, hint: str | None) -> None:
+    def in_file(
+        self, file: str, code: str, message: str, line: int | None, column: int | None, hint: str | None
+    ) -> None:
         """Records what is wrong in another file that the graph names."""
         self.report.problems.append(
             Problem(code=code, message=message, file=self.beside(file), line=line, column=column, hint=hint)

@@ -24,77 +24,95 @@ MOST_ROUNDS = 60
 
 @dataclass(frozen=True)
 class Reading:
-    """The readable part of a graph, and the paths that were cut out of it."""
+    """The readable part of a graph.
+
+    ``broken`` are the paths that were cut out; ``kept`` says for lists that lost entries which numbers the rest had.
+    """
 
     spec: GraphSpec
     broken: frozenset[Path]
+    kept: dict[Path, list[int]]
 
 
 def read_graph(data: JSON, place: Place) -> Reading | None:
     """The graph in ``data``; problems go to ``place``. None if there is nothing to work with."""
-    rest: Any = copy.deepcopy(data)
-    broken: set[Path] = set()
-    for _ in range(MOST_ROUNDS):
-        try:
-            return Reading(GraphSpec.model_validate(rest), frozenset(broken))
-        except ValidationError as error:
-            if not _report_and_cut(error.errors(include_url=False), data, rest, place, broken):
-                return None
-    return None
+    return _Reader(data, place).read()
 
 
-def _report_and_cut(
-    errors: list[ErrorDetails], data: JSON, rest: JSON, place: Place, broken: set[Path]
-) -> bool:
-    """Reports ``errors`` and cuts what they are about out of ``rest``. False if nothing could be cut."""
-    cuts: list[Path] = []
-    for error in errors:
-        path = _real_path(error["loc"], rest)
-        if error["type"] == "missing" and any(cut[:-1] == path for cut in broken):
-            cuts.append(_cut_at(path))  # what is missing was cut out before, or written with an unknown key
-            continue
+class _Reader:
+    """Reads, reports and cuts until the rest is readable. Paths are those of the file throughout."""
+
+    def __init__(self, data: JSON, place: Place) -> None:
+        self._rest: Any = copy.deepcopy(data)
+        self._place = place
+        self._broken: set[Path] = set()
+        self._kept: dict[Path, list[int]] = {}
+
+    def read(self) -> Reading | None:
+        for _ in range(MOST_ROUNDS):
+            try:
+                return Reading(GraphSpec.model_validate(self._rest), frozenset(self._broken), self._kept)
+            except ValidationError as error:
+                cuts = [cut for one in error.errors(include_url=False) for cut in self._report(one)]
+                if not any([self._cut(cut) for cut in cuts]):
+                    return None
+        return None
+
+    def _report(self, error: ErrorDetails) -> list[Path]:
+        """Reports one error; what to cut for it."""
+        path = self._path(error["loc"])
+        if error["type"] == "missing" and any(cut[:-1] == path for cut in self._broken):
+            return [path]  # what is missing was cut out before, or written with an unknown key
+        cuts = []
         for finding in _findings(error):
             at = path if finding.key is None else (*path, finding.key)
-            place.problem(finding.code, finding.message, at, finding.hint, key=finding.key is not None)
-            cuts.append(at if finding.key is not None else _cut_at(path))
-    done = False
-    for cut in cuts:
-        broken.add(cut)
-        done = _cut(rest, cut) or done
-    return done
+            self._place.problem(finding.code, finding.message, at, finding.hint, key=finding.key is not None)
+            cuts.append(at)
+        return cuts
 
-
-def _real_path(loc: tuple[int | str, ...], data: JSON) -> Path:
-    """The part of pydantic's location that exists in ``data``: it also names union members and normalised keys."""
-    path: list[str | int] = []
-    here = data
-    for step in loc:
-        if isinstance(here, dict) and step in here:
+    def _path(self, loc: tuple[int | str, ...]) -> Path:
+        """The part of pydantic's location that exists: it also names union members and normalised keys."""
+        path: list[str | int] = []
+        here = self._rest
+        for step in loc:
+            if isinstance(here, dict) and step in here:
+                path.append(step)
+            elif isinstance(here, list) and isinstance(step, int) and step < len(here):
+                path.append(self._numbers(tuple(path), here)[step])
+            else:
+                break
             here = here[step]
-        elif isinstance(here, list) and isinstance(step, int) and 0 <= step < len(here):
-            here = here[step]
-        else:
-            break
-        path.append(step)
-    return tuple(path)
+        return tuple(path)
 
+    def _numbers(self, path: Path, entries: list[Any]) -> list[int]:
+        """The numbers in the file of what is left of the list at ``path``."""
+        return self._kept.get(path) or list(range(len(entries)))
 
-def _cut_at(path: Path) -> Path:
-    """What to cut for a wrong value: the key that holds it; inside a list, the list (so that no number shifts)."""
-    for number, step in enumerate(path):
-        if isinstance(step, int):
-            return path[:number]
-    return path
-
-
-def _cut(data: JSON, path: Path) -> bool:
-    here = data
-    for step in path[:-1]:
-        if isinstance(here, dict) and step in here or isinstance(here, list) and isinstance(step, int):
-            here = here[step]
-        else:
-            return False
-    return bool(path) and isinstance(here, dict) and here.pop(path[-1], _cut) is not _cut
+    def _cut(self, path: Path) -> bool:
+        """Removes what is at ``path``. False if there is no such thing."""
+        here = self._rest
+        for number, step in enumerate(path):
+            last = number == len(path) - 1
+            if isinstance(here, dict) and step in here:
+                if last:
+                    del here[step]
+                    self._broken.add(path)
+                    return True
+                here = here[step]
+            elif isinstance(here, list) and isinstance(step, int):
+                numbers = self._numbers(path[:number], here)
+                if step not in numbers:
+                    return False
+                if last:
+                    del here[numbers.index(step)]
+                    numbers.remove(step)
+                    self._kept[path[:number]] = numbers
+                    self._broken.add(path)
+                    return True
+                here = here[numbers.index(step)]
+            else:
+                return False
+        return False
 
 
 def _findings(error: ErrorDetails) -> tuple[Finding, ...]:
@@ -126,7 +144,7 @@ def _translate(error: ErrorDetails, context: dict[str, Any]) -> Finding:
     if kind == "literal_error":
         return _one_of(name, found, str(context.get("expected", "")))
     if kind in expected:
-        return Finding("wrong_type", f"{name} must be {expected[kind]}, not {_shown(found)}")
+        return Finding("wrong_type", f"{name} must be {expected[kind]}, not {_shown(found)}", _mend(kind, name, found))
     bounds = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
     if kind in bounds:
         word, key = bounds[kind]
@@ -135,6 +153,14 @@ def _translate(error: ErrorDetails, context: dict[str, Any]) -> Finding:
     if kind == "too_short":
         return Finding("bad_value", f"{name} is empty", "give it an entry, or leave it out")
     return Finding("bad_value", f"{name} can't be {_shown(found)}")
+
+
+def _mend(kind: str, name: str, found: Any) -> str | None:
+    if kind == "list_type" and isinstance(found, str):
+        return f"write `{name.strip('`')}: [{found[:60]}]`"
+    if kind == "bool_type" and isinstance(found, str) and found.lower() in ("yes", "no", "on", "off"):
+        return f"write `{'true' if found.lower() in ('yes', 'on') else 'false'}`: YAML 1.2 has no other words for it"
+    return None
 
 
 def _one_of(name: str, found: Any, expected: str) -> Finding:

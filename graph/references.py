@@ -32,8 +32,6 @@ CONSTANTS: Final[Mapping[str, JSON]] = {"true": True, "false": False, "null": No
 """Names of JSON's constants, beside Python's own."""
 
 _HOST_FUNCTIONS = frozenset({*HELPERS, "len", "sum"})
-_NUMBER_ATTRIBUTES = frozenset({"real", "imag", "numerator", "denominator"})
-"""Numbers have these, so `a.real` may be more than a key: only the sandbox can tell."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +110,8 @@ class _Reader:
 
     def check_result(self, body: ast.expr) -> None:
         """Refuse what can't be JSON whatever the values are."""
+        if isinstance(body, ast.Set) and isinstance(body.elts[0], ast.Set | ast.Dict):
+            raise self._error(body, "`{{ }}` isn't used here", "leave out the braces")
         if isinstance(body, ast.Set | ast.SetComp):
             raise self._error(
                 body, "`{...}` without keys is a set, which isn't JSON", "leave out the braces, or use `[...]`"
@@ -135,8 +135,6 @@ class _Reader:
                 kind = {bytes: "bytes", complex: "a complex number"}.get(type(node.value), "`...`")
                 raise self._error(node, f"{kind} in an expression", "JSON has texts, numbers, true, false and null")
         elif isinstance(node, _ALLOWED):
-            if isinstance(node, ast.Set) and isinstance(node.elts[0], ast.Set | ast.Dict):
-                raise self._error(node, "`{{ }}` isn't used here", "leave out the braces")
             for child in ast.iter_child_nodes(node):
                 self.visit(child, local, depth)
         else:
@@ -291,7 +289,7 @@ def _host_plan(body: ast.expr) -> HostPlan | None:
 def _path_plan(node: ast.expr) -> HostPlan | None:
     path: list[str | int] = []
     while not isinstance(node, ast.Name):
-        if isinstance(node, ast.Attribute) and node.attr not in _NUMBER_ATTRIBUTES:
+        if isinstance(node, ast.Attribute):
             path.append(node.attr)
         elif isinstance(node, ast.Subscript) and (step := _literal_step(node.slice)) is not None:
             path.append(step)

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Mapping
 
 from graph.errors import Failure
 from graph.lexing import shown
 from graph.nearest import suggest
 from graph.references import HostPlan
 from graph.values import JSON
-
-_SANDBOX_LONG: Final = 2**31
-"""Bound of a C long in the sandbox, where Python's `sum` changes its way of adding."""
 
 
 def resolve(plan: HostPlan, scope: Mapping[str, JSON]) -> JSON:
@@ -108,54 +104,20 @@ def _as_key(value: JSON) -> str:
 
 
 def _sum(plan: HostPlan, value: JSON) -> int | float:
-    """The sum as the sandbox's Python adds: whole numbers exactly; from the first fraction on with a correction term.
-
-    Python 3.11 adds fractions without that term, so the host's own `sum` would differ from the sandbox's.
-    """
+    """The sum, added from left to right: Python's own `sum` corrects fractions in some versions and not in others."""
     if not isinstance(value, dict | list | str):
         raise _wrong(plan, f"`{_path(plan)}` is {_kind(value)}, which can't be summed up")
-    numbers: list[int | float] = []
+    total: int | float = 0
     for index, item in enumerate(value):
         if not isinstance(item, int | float):
             raise _wrong(plan, f"item {index} of `{_path(plan)}` is {_kind(item)}, which can't be summed up")
-        numbers.append(item)
-    try:
-        total = add_up(numbers)
-    except OverflowError:
-        raise _wrong(plan, f"`{_path(plan)}` holds a whole number too large to be added to a fraction") from None
+        try:
+            total += item
+        except OverflowError:
+            raise _wrong(plan, f"`{_path(plan)}` holds a whole number too large to be added to a fraction") from None
     if not math.isfinite(total):
         raise Failure("invalid_output", f"the sum of `{_path(plan)}` isn't a finite number, which JSON doesn't have")
     return total
-
-
-def add_up(numbers: Iterable[int | float]) -> int | float:
-    """What `sum` gives in the sandbox (Python 3.14 where a C long has 32 bits).
-
-    Raises:
-        OverflowError: a whole number is too large to be added to a fraction.
-    """
-    total: int | float = 0
-    correction = 0.0
-    phase = "long"
-    for number in numbers:
-        if phase == "corrected":
-            number = float(number)
-            added = total + number
-            low, high = (total, number) if abs(total) < abs(number) else (number, total)
-            correction += (high - added) + low
-            total = added
-            continue
-        total += number
-        if phase == "long":
-            if isinstance(number, float):
-                phase = "corrected"
-            elif not (_fits(number) and _fits(total)):
-                phase = "plain"
-    return total + correction if correction and math.isfinite(correction) else total
-
-
-def _fits(number: int | float) -> bool:
-    return -_SANDBOX_LONG <= number < _SANDBOX_LONG
 
 
 def _path(plan: HostPlan, steps: int | None = None) -> str:

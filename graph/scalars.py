@@ -53,8 +53,8 @@ def _duration(data: Any) -> Any:
     try:
         return parse_duration(str(data))
     except ValueError as error:
-        mend = f"write `{data}s` for seconds, `{data}ms` for milliseconds" if not isinstance(data, str) else None
-        raise refuse(Finding("bad_duration", str(error), mend)) from error
+        message, _, mend = str(error).partition(": ")
+        raise refuse(Finding("bad_duration", message, mend or None)) from error
 
 
 Duration: TypeAlias = Annotated[
@@ -74,7 +74,9 @@ def _size(data: Any) -> Any:
     match = _SIZE.fullmatch(data.strip())
     units = {unit.lower(): size for unit, size in SIZE_UNITS.items()}
     if match is None or match[2].lower() not in units or int(match[1]) == 0:
-        raise refuse(Finding("bad_size", f"`{data[:60]}` isn't a size", f"write `64MiB`; units: {', '.join(SIZE_UNITS)}"))
+        raise refuse(
+            Finding("bad_size", f"`{data[:60]}` isn't a size", f"write `64MiB`; units: {', '.join(SIZE_UNITS)}")
+        )
     return int(match[1]) * units[match[2].lower()]
 
 
@@ -87,7 +89,9 @@ def _factor(data: Any) -> Any:
     if match is None:
         shown = data if isinstance(data, int | float | str) and not isinstance(data, bool) else json_type(data)
         mend = f"write `{data}x`" if isinstance(data, int | float) and not isinstance(data, bool) else "write `4x`"
-        raise refuse(Finding("bad_value", f"`{str(shown)[:60]}` isn't a factor: these attempts get so many times", mend))
+        raise refuse(
+            Finding("bad_value", f"`{str(shown)[:60]}` isn't a factor: these attempts get so many times", mend)
+        )
     factor = float(match[1])
     if not 1 <= factor <= LARGEST_FACTOR:
         raise refuse(Finding("bad_value", f"a factor is between 1x and {LARGEST_FACTOR}x"))

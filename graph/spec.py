@@ -39,7 +39,7 @@ class Spec(BaseModel):
     """Keys whose value may be null; any other key without a value is a mistake."""
 
     @classmethod
-    def keys(cls) -> list[str]:
+    def written(cls) -> list[str]:
         """The keys that may be written, in the order of the documentation."""
         return [f.alias or name for name, f in cls.model_fields.items()]
 
@@ -47,13 +47,13 @@ class Spec(BaseModel):
     @classmethod
     def _only_known_keys(cls, data: Any) -> Any:
         if not isinstance(data, dict):
-            raise wrong_type(cls.about, f"an object with keys such as `{'`, `'.join(cls.keys()[:4])}`", data)
+            raise wrong_type(cls.about, f"an object with keys such as `{'`, `'.join(cls.written()[:4])}`", data)
         prefix = cls.free_prefix
         if prefix is not None:
             data = {key: value for key, value in data.items() if not str(key).startswith(prefix)}
-        findings = unknown_keys(cls.about, data, cls.keys(), cls.later, cls.mends)
+        findings = unknown_keys(cls.about, data, cls.written(), cls.later, cls.mends)
         for key, value in data.items():
-            if value is None and key in cls.keys() and key not in cls.nullable:
+            if value is None and key in cls.written() and key not in cls.nullable:
                 findings.append(Finding("wrong_type", f"`{key}` has no value", "give it one, or leave it out", key))
         if findings:
             raise refuse(*findings)
@@ -239,9 +239,7 @@ def _rung(data: Any) -> Any:
     return data
 
 
-Rung: TypeAlias = Annotated[
-    RungSpec, BeforeValidator(_rung, json_schema_input_type=Literal["escalate"] | RungSpec)
-]
+Rung: TypeAlias = Annotated[RungSpec, BeforeValidator(_rung, json_schema_input_type=Literal["escalate"] | RungSpec)]
 
 
 class RepeatSpec(Spec):

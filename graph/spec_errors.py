@@ -35,7 +35,14 @@ def json_type(value: Any) -> str:
     """What people call a JSON value: `a text`, `a list`, ..."""
     if value is None:
         return "null"
-    names = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
+    names = {
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        str: "a text",
+        list: "a list",
+        dict: "an object",
+    }
     return names.get(type(value), "something that isn't JSON")
 
 

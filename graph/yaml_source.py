@@ -118,7 +118,7 @@ def _compose(text: str, file: str) -> Node | None:
         raise _load_error("bad_yaml", message, file, *place_of(text, error.position), hint) from None
     except YAMLError as error:
         raise _load_error("bad_yaml", str(error), file) from None
-    except (ValueError, OverflowError, RecursionError):  # a number in an escape or directive that is no character
+    except (ValueError, OverflowError, KeyError, RecursionError):  # impossible characters and versions slip through
         raise _load_error("bad_yaml", "this can't be read as YAML", file) from None
     return root
 

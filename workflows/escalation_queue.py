@@ -14,6 +14,7 @@ from temporalio.common import RawValue
 from graph.values import ANSWER_LIMIT, JSON, encode
 from graph.wire import ESCALATION_QUEUE, Entry
 from workflows.record import now
+from workflows.requests import NOTHING, read_json
 
 
 @workflow.defn(name=ESCALATION_QUEUE)
@@ -41,18 +42,18 @@ class EscalationQueue:
     def enqueue(self, entry: RawValue) -> None:
         """Take an entry; the same id again changes nothing."""
         try:
-            new = Entry.model_validate(read(entry))
-        except (ValueError, RuntimeError):
+            new = Entry.model_validate(read_json(entry))
+        except ValueError:
             self._ignore("enqueue")
             return
         self._entries.setdefault(new.id, new)
 
     @workflow.signal
-    def drain(self, request: RawValue | None = None) -> None:
+    def drain(self, request: RawValue = NOTHING) -> None:
         """Mark entries as drained: ``{"ids": [...], "action"?, "value"?, "note"?, "by"?}``."""
         try:
-            data = read(request) if request is not None else None
-        except (ValueError, RuntimeError):
+            data = read_json(request)
+        except ValueError:
             data = None
         ids = data.get("ids") if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(ids, list):
@@ -90,8 +91,3 @@ class EscalationQueue:
                 break
             shown.append(data)
         return {"entries": shown, "total": len(entries), "next": len(shown) if len(shown) < len(entries) else None}
-
-
-def read(raw: RawValue) -> JSON:
-    """The JSON in a payload. Raises ValueError or RuntimeError if it isn't."""
-    return workflow.payload_converter().from_payload(raw.payload)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from temporalio import workflow
+from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
@@ -19,13 +20,31 @@ KEYS = ("graph", "input", "resume", "redrive")
 EXAMPLE = """{"graph": "examples/licenses/graph.yaml", "input": {...}}"""
 
 
-def read_request(raw: RawValue | None) -> LoadRequest:
+NOTHING = RawValue(Payload())
+"""What a handler gets when nothing was sent. Raw values are read by hand: whatever comes, no task may fail."""
+
+
+def read_json(raw: RawValue) -> JSON:
+    """The JSON that was sent; None for nothing.
+
+    Raises:
+        ValueError: it isn't JSON.
+    """
+    if raw is NOTHING:
+        return None
+    try:
+        return workflow.payload_converter().from_payload(raw.payload)
+    except Exception as error:  # whatever a converter raises, the sender's bytes are at fault
+        raise ValueError(f"it isn't JSON: {error}") from error
+
+
+def read_request(raw: RawValue) -> LoadRequest:
     """The request in a run's start input.
 
     Raises:
         ApplicationError: it is missing, too large, not JSON, or not of the form that RunGraph takes.
     """
-    if raw is None:
+    if raw is NOTHING:
         raise refusal("bad_request", f"RunGraph needs an input such as {EXAMPLE}")
     size = len(raw.payload.data)
     if size > ANSWER_LIMIT:
@@ -35,9 +54,9 @@ def read_request(raw: RawValue | None) -> LoadRequest:
             "pass its path",
         )
     try:
-        data: JSON = workflow.payload_converter().from_payload(raw.payload)
-    except Exception as error:  # whatever a converter raises, the sender's bytes are at fault
-        raise refusal("bad_request", f"the run's input isn't JSON: {error}") from error
+        data = read_json(raw)
+    except ValueError as error:
+        raise refusal("bad_request", f"the run's input can't be read: {error}") from error
     if not isinstance(data, dict):
         raise refusal("bad_request", f"the run's input must be an object such as {EXAMPLE}, not {json_type(data)}")
     if "compiled" in data:

@@ -17,7 +17,7 @@ from graph.values import ANSWER_LIMIT, JSON, Value
 from graph.wire import EVALUATE, LOAD, RUN_GRAPH, EvaluateRequest, Loaded, LoadRequest, RunInfo
 from workflows.calls import AttemptFailed, call
 from workflows.record import Record
-from workflows.requests import read_request
+from workflows.requests import NOTHING, read_json, read_request
 from workflows.schedule import Schedule
 
 GRAPH = SearchAttributeKey.for_keyword("FerrataGraph")
@@ -38,7 +38,7 @@ class RunGraph:
         self._registered: list[str] = []
 
     @workflow.run
-    async def run(self, request: RawValue | None = None) -> dict[str, Any]:
+    async def run(self, request: RawValue = NOTHING) -> dict[str, Any]:
         """Run the graph to its end.
 
         Returns:
@@ -174,13 +174,13 @@ class RunGraph:
         return views.mermaid(record.plan, record.statuses) if record else "flowchart TD\n"
 
     @workflow.query
-    def output(self, node: RawValue | None = None) -> dict[str, JSON]:
+    def output(self, node: RawValue = NOTHING) -> dict[str, JSON]:
         """The value of a concluded node: ``{"node", "value"}``, or ``{"node", "ref"}`` if it lies in the store.
 
         Raises:
             OperateError: there is no such node, or it has no value (yet).
         """
-        name = workflow.payload_converter().from_payload(node.payload) if node is not None else None
+        name = read_json(node)
         if self._record is None:
             raise OperateError("no_value", "the graph is still being loaded")
         return views.output(self._record.nodes, self._record.values, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from graph.limits import DEFAULT_FUEL, DEFAULT_MEMORY, DEFAULT_OUTPUT_BYTES, DEFAULT_TIMEOUT_MS
@@ -73,9 +73,3 @@ class Outcome:
     value: JSON = None
     error: OutcomeError | None = None
 
-
-@dataclass
-class Log:
-    """Lines a script printed, in order; the guest bounds them."""
-
-    lines: list[str] = field(default_factory=list)

@@ -1,85 +1,16 @@
-"""Builds the guest: ``python -m activities.sandbox.build [--out DIR]``.
-
-componentize-py makes one wasm component of CPython and the files in ``guest/``; wasmtime compiles it ahead of time
-into the cache. Both are skipped when up to date, so every process may call :func:`ensure_component`.
-"""
+"""Builds the sandbox ahead: ``python -m activities.sandbox.build [--out DIR]``. Skipped when up to date."""
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import importlib.metadata
-import os
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from activities.sandbox import cache
+from activities.sandbox.builder import ensure_component
+from activities.sandbox.engine import load_component
 from graph.errors import FerrataError
-
-GUEST = Path(__file__).parent / "guest"
-SUFFIX = ".wasm"
-BUILDER = "componentize-py"
-
-
-def guest_files() -> list[Path]:
-    """The inputs of the build, in a fixed order."""
-    return sorted(path for path in GUEST.iterdir() if path.suffix in (".py", ".wit"))
-
-
-def component_key() -> str:
-    """Names the component: digest of the guest's files and of the version of componentize-py."""
-    digest = hashlib.sha256()
-    for path in guest_files():
-        data = path.read_bytes()
-        digest.update(f"{path.name}:{len(data)}:".encode() + data)
-    try:
-        digest.update(importlib.metadata.version(BUILDER).encode())
-    except importlib.metadata.PackageNotFoundError as error:
-        raise FerrataError("no_componentize", f"{BUILDER} isn't installed", "run `make setup`") from error
-    return f"component-{digest.hexdigest()[:16]}"
-
-
-def ensure_component(folder: Path) -> Path:
-    """The component for the guest as it is now; built (in about ten seconds) if it isn't in ``folder`` yet.
-
-    Raises:
-        FerrataError: the build failed, or componentize-py is missing.
-    """
-    cache.open_cache(folder)
-    key = component_key()
-    if found := cache.find(folder, key, SUFFIX):
-        return found
-    with cache.lock(folder):
-        if found := cache.find(folder, key, SUFFIX):
-            return found
-        return cache.store(folder, key, SUFFIX, _build())
-
-
-def _build() -> bytes:
-    """Run componentize-py in a folder of its own, on a copy of the inputs alone: all it can see becomes part of the
-    component's search path."""
-    with tempfile.TemporaryDirectory() as name:
-        work = Path(name)
-        (work / "guest").mkdir()
-        for path in guest_files():
-            (work / "guest" / path.name).write_bytes(path.read_bytes())
-        output = work / f"guest{SUFFIX}"
-        program = Path(sys.executable).parent / BUILDER
-        command = [program if program.exists() else BUILDER, "--quiet", "-d", "guest", "-w", "guest"]
-        command += ["componentize", "--stub-wasi", "ferrata_guest", "-p", "guest", "-o", output.name]
-        # Without VIRTUAL_ENV it would search the environment's packages too.
-        environment = {**os.environ, "VIRTUAL_ENV": str(work)}
-        try:
-            done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
-        except OSError as error:
-            raise FerrataError("build_failed", f"{BUILDER} can't be run: {error}", "run `make setup`") from error
-        if done.returncode != 0 or not output.exists():
-            said = (done.stderr or done.stdout).partition("Stack backtrace")[0].strip()
-            raise FerrataError("build_failed", f"{BUILDER} could not build the sandbox:\n{said[-2000:]}")
-        return output.read_bytes()
 
 
 def main() -> None:
@@ -87,8 +18,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m activities.sandbox.build", description="Build the sandbox.")
     parser.add_argument("--out", type=Path, default=None, help="folder for the component and its compiled code")
     folder = parser.parse_args().out or cache.default_cache()
-    from activities.sandbox.engine import load_component  # wasmtime is needed from here on
-
     try:
         started = time.perf_counter()
         path = ensure_component(folder)

@@ -17,7 +17,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-import wasmtime
 from wasmtime import Config, Engine, Store, WasmtimeError, component
 
 # wasmtime-py wraps no epoch callback yet; the C functions below are its generated bindings.
@@ -58,7 +57,7 @@ def load_component(path: Path, folder: Path) -> component.Component:
         wasm = path.read_bytes()
     except OSError as error:
         raise FerrataError("bad_component", f"the sandbox component {path} can't be read: {error.strerror}") from error
-    made_from = f"{hashlib.sha256(wasm).hexdigest()} {wasmtime.__version__} {version('wasmtime')} {CONFIGURATION}"
+    made_from = f"{hashlib.sha256(wasm).hexdigest()} {version('wasmtime')} {CONFIGURATION}"
     key = "code-" + hashlib.sha256(made_from.encode()).hexdigest()[:32]
     if (loaded := _load(folder, key)) is not None:
         return loaded
@@ -89,18 +88,40 @@ def _load(folder: Path, key: str) -> component.Component | None:
 class Running(Protocol):
     """A call that the clock looks at."""
 
-    def stop_reason(self) -> str | None:
-        """Why the guest must stop now, or None. Called on the guest's own thread; must not raise."""
+    def must_stop(self) -> bool:
+        """Whether the guest must stop now. Asked on the guest's own thread; must not raise."""
 
 
 _current = threading.local()
 
 
-@ffi.wasmtime_store_epoch_deadline_callback.__globals__["ctypes"].CFUNCTYPE(  # replaced below
-    ctypes.c_size_t
+@ctypes.CFUNCTYPE(
+    ctypes.c_size_t,
+    ctypes.POINTER(ffi.wasmtime_context_t),
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_uint64),
+    ctypes.POINTER(ffi.wasmtime_update_deadline_kind_t),
 )
-def _unused() -> int:
+def _on_epoch(_context: Any, _data: Any, delta: Any, kind: Any) -> int:
+    """Called by wasmtime inside the guest when its epoch has passed: an error's address stops it, 0 lets it go on."""
+    call: Running | None = getattr(_current, "call", None)
+    if call is not None and call.must_stop():
+        return ctypes.cast(WasmtimeError("stopped")._consume(), ctypes.c_void_p).value or 0
+    delta[0] = 1
+    kind[0] = 0  # WASMTIME_UPDATE_DEADLINE_CONTINUE
     return 0
+
+
+_no_finalizer = ctypes.cast(0, ctypes.CFUNCTYPE(None, ctypes.c_void_p))
+
+
+def new_store(memory: int) -> Store:
+    """A store whose guest may have ``memory`` bytes and is asked every tick whether to stop."""
+    store = Store(engine())
+    store.set_limits(memory_size=memory)
+    ffi.wasmtime_store_epoch_deadline_callback(store.ptr(), _on_epoch, None, _no_finalizer)
+    store.set_epoch_deadline(1)
+    return store
 
 
 class Clock:

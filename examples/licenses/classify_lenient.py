@@ -237,7 +237,7 @@ def read_classifiers(distribution: dict[str, Any], texts: dict[str, list[Hint]])
             continue
         hint = read_name(name)
         if hint is None:
-            give_up(distribution, f"no SPDX identifier is known here for its classifier {classifier!r}", texts)
+            give_up(distribution, f"its classifier {classifier!r} stands for no licence known here", texts)
         hints.append(hint)
     return hints
 

@@ -40,6 +40,8 @@ class Bindings:
 
     place: Place
     nodes: Collection[str]
+    outer: Collection[str] = ()
+    """Nodes of the graphs around this one: not in scope, but a likely mistake."""
     uses: list[Use] = field(default_factory=list)
 
     def bare(self, text: str, path: Path, extra: Collection[str] = (), untyped: Collection[str] = ()) -> None:
@@ -71,6 +73,8 @@ class Bindings:
                 error.hint = f"`{name}` is in scope in the bindings and checks of a map: give the node `over`"
             elif name == "output":
                 error.hint = "`output` is in scope in checks (`accept`) and in `repeat: {until: ...}` only"
+            elif name in self.outer:
+                error.hint = f'a child graph sees only its own `input`: pass it, as `input: {{{name}: "${{{name}}}"}}`'
             self.place.expression(error, use.path)
         self.uses.append(use)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Collection
 
 from graph.compiled import CompiledGraph
 from graph.compiling.context import Context, Included
@@ -17,8 +18,13 @@ MOST_NESTED = 20
 """Graphs within graphs."""
 
 
-def compile_child(context: Context, node: str, given: JSON, path: Path) -> CompiledGraph | None:
-    """The child graph of ``node``, given at ``path`` as an object or as the path of a file. None if it has problems."""
+def compile_child(
+    context: Context, node: str, given: JSON, path: Path, siblings: Collection[str]
+) -> CompiledGraph | None:
+    """The child graph of ``node``, given at ``path`` as an object or as the path of a file. None if it has problems.
+
+    ``siblings`` are the nodes beside it.
+    """
     place = context.place
     if len(context.trail) > MOST_NESTED:
         place.problem("too_large", f"graphs nest at most {MOST_NESTED} deep", path)
@@ -30,6 +36,7 @@ def compile_child(context: Context, node: str, given: JSON, path: Path) -> Compi
             context.files,
             (*context.trail, Included("", f"{context.name}.{node}")),
             f"{context.name}.{node}",
+            outer=context.outer | frozenset(siblings),
         )
         return context.session.compile(inner, given)
     if not isinstance(given, str):

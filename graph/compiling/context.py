@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from graph.compiled import CompiledGraph
 from graph.files import Files
@@ -43,9 +43,15 @@ class Context:
     broken: frozenset[Path] = frozenset()
     """What :mod:`graph.reading` cut out: nothing more is said about it."""
 
-    def reading(self, broken: frozenset[Path]) -> Context:
-        """The same, once the graph was read."""
-        return replace(self, broken=broken)
+    kept: Mapping[Path, list[int]] = field(default_factory=dict)
+    """The numbers that the entries of a list had in the file, for lists that lost some."""
+    outer: frozenset[str] = frozenset()
+    """The nodes of the graphs around this one, which it can't see."""
+
+    def number(self, path: Path, index: int) -> int:
+        """The number in the file of entry ``index`` of the list at ``path``."""
+        numbers = self.kept.get(path)
+        return index if numbers is None else numbers[index]
 
     def is_broken(self, *path: str | int) -> bool:
         """Whether what is at ``path``, or something inside it, was cut out."""

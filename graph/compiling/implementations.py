@@ -130,7 +130,9 @@ class Implementations:
         else:
             made = self.value(spec.value, at)
         if made is not None and _same(made, current):
-            place.problem("bad_rung", f"this reroutes to the same thing: `{made.id}`", at, "name another, or use `retry`")
+            place.problem(
+                "bad_rung", f"this reroutes to the same thing: `{made.id}`", at, "name another, or use `retry`"
+            )
             return None
         return made
 

@@ -35,9 +35,10 @@ class Ladder:
         rungs: list[Rung] = []
         if len(specs) > MOST_RUNGS:
             place.problem("too_large", f"a ladder has at most {MOST_RUNGS} rungs", self._path)
-        for number, spec in enumerate(specs[:MOST_RUNGS]):
+        for index, spec in enumerate(specs[:MOST_RUNGS]):
+            number = self._context.number(self._path, index)
             path = (*self._path, number)
-            given = [key for key in RungSpec.keys() if key in spec.model_fields_set]
+            given = [key for key in RungSpec.written() if key in spec.model_fields_set]
             if len(given) != 1:
                 message = "a rung is one of `retry`, `reroute`, `escalate`"
                 if len(given) > 1:

@@ -17,8 +17,8 @@ def node_limits(context: Context, spec: NodeSpec, path: Path, kind: str | None) 
         if value is None:
             return default
         if not low <= value <= high:
-            shown = (format_duration(low), format_duration(high)) if unit == "ms" else (f"{low}{unit}", f"{high}{unit}")
-            context.place.problem("bad_value", f"`{key}` must be between {shown[0]} and {shown[1]}", (*path, key))
+            message = f"`{key}` must be between {_shown(low, unit)} and {_shown(high, unit)}"
+            context.place.problem("bad_value", message, (*path, key))
         return value
 
     standard = bounds.MAX_TIMEOUT_MS if kind == "graph" else bounds.DEFAULT_TIMEOUT_MS
@@ -35,3 +35,9 @@ def node_limits(context: Context, spec: NodeSpec, path: Path, kind: str | None) 
             "output_bytes", spec.output_bytes, bounds.DEFAULT_OUTPUT_BYTES, 1, bounds.MAX_OUTPUT_BYTES, "B"
         ),
     )
+
+
+def _shown(value: int, unit: str) -> str:
+    if unit == "ms":
+        return format_duration(value)
+    return f"{value // bounds.MIB}MiB" if unit == "B" and value >= bounds.MIB else f"{value}{unit}"

@@ -25,8 +25,8 @@ from graph.compiling.outputs import compile_checks
 from graph.nearest import suggest
 from graph.problems import Path
 from graph.spec import KINDS, NodeSpec
-from graph.world import FunctionInfo
 from graph.values import JSON
+from graph.world import FunctionInfo
 
 MAP_KINDS = ("script", "function", "infer", "value")
 LOOP_KINDS = ("script", "function", "infer", "activity", "graph")
@@ -61,7 +61,7 @@ class NodeCompiler:
         self._is_map = "over" in self._holder
         self._is_loop = "repeat" in self._holder
         self._item: tuple[str, ...] = ITEM_NAMES if self._is_map else ()
-        self.draft = Draft(name, self._path, Bindings(context.place, order), spec)
+        self.draft = Draft(name, self._path, Bindings(context.place, order, context.outer), spec)
 
     def compile(self) -> Draft:
         """The node as far as it could be compiled; problems are in the report."""
@@ -138,7 +138,9 @@ class NodeCompiler:
         place, name = self._context.place, self.draft.name
         if self._is_map and self._is_loop:
             message = f"`{name}` has `over` and `repeat`: a node is a map or a loop"
-            place.problem("misplaced_key", message, (*self._path, "repeat"), "put the loop into a child graph", key=True)
+            place.problem(
+                "misplaced_key", message, (*self._path, "repeat"), "put the loop into a child graph", key=True
+            )
         for option in MAP_OPTIONS:
             if option in self._holder and not self._is_map:
                 message = f"`{option}` belongs to a map, and `{name}` has no `over`"
@@ -175,7 +177,9 @@ class NodeCompiler:
         return compile_checks(self._context, self.draft.bindings, self._spec, self._path, self._holder, scope)
 
     def _implementations(self, checks: list[Check], granted: list[str]) -> Implementations:
-        schema = next((check.schema_ for check in checks if check.check == "schema" and check.name == "output_schema"), None)
+        schema = next(
+            (check.schema_ for check in checks if check.check == "schema" and check.name == "output_schema"), None
+        )
         wants_json = schema is not None and not (isinstance(schema, dict) and schema.get("type") == "string")
         prompt_scope = (*self._item, "output") if self._is_loop else self._item
         return Implementations(self._context, self.draft.bindings, self._item, prompt_scope, wants_json, granted)
@@ -195,7 +199,7 @@ class NodeCompiler:
         if spec.activity is not None:
             return make.activity(spec.activity, at, self._holder.get("activity"))
         if kind == "graph":
-            self.draft.child = child = compile_child(self._context, self.draft.name, spec.graph, at)
+            self.draft.child = child = compile_child(self._context, self.draft.name, spec.graph, at, self._order)
             if child is None:
                 return None
             return Implementation(kind="graph", id=f"graph:{child.fingerprint}", graph=child.fingerprint)
@@ -229,7 +233,9 @@ class NodeCompiler:
                 message = "`over: {file: ...}` isn't available in this version"
                 place.problem("unsupported", message, at, "read the file in a function, and map over what it returns")
             else:
-                place.problem("wrong_type", "`over` is a list of items, not an object", at, 'write `over: "${node.list}"`')
+                place.problem(
+                    "wrong_type", "`over` is a list of items, not an object", at, 'write `over: "${node.list}"`'
+                )
         elif not isinstance(spec.over, list) and not (isinstance(spec.over, str) and "${" in spec.over):
             hint = f'write `over: "${{{spec.over}}}"`' if isinstance(spec.over, str) else 'write `over: "${node.list}"`'
             place.problem("wrong_type", "`over` is an expression that yields the list of items", at, hint)

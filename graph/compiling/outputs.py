@@ -24,11 +24,12 @@ def compile_checks(
     if "output_schema" in spec.model_fields_set:
         schema = load_schema(context, spec.output_schema, (*path, "output_schema"))
         if schema is not None:
-            checks.append(SchemaCheck(name="output_schema", schema=schema))
+            checks.append(SchemaCheck(name="output_schema", schema_=schema))
     if len(spec.accept or []) > MOST_CHECKS:
         context.place.problem("too_large", f"a node has at most {MOST_CHECKS} checks", (*path, "accept"))
     held = holder.get("accept") if isinstance(holder, dict) else None
-    for number, entry in enumerate((spec.accept or [])[:MOST_CHECKS]):
+    for index, entry in enumerate((spec.accept or [])[:MOST_CHECKS]):
+        number = context.number((*path, "accept"), index)
         at = (*path, "accept", number)
         check = _check(context, bindings, entry, at, held[number] if isinstance(held, list) else None, scope)
         if check is not None:
@@ -39,7 +40,7 @@ def compile_checks(
 def _check(
     context: Context, bindings: Bindings, entry: AcceptSpec, path: Path, holder: JSON, scope: tuple[str, ...]
 ) -> Check | None:
-    given = [key for key in AcceptSpec.keys() if ("schema_" if key == "schema" else key) in entry.model_fields_set]
+    given = [key for key in AcceptSpec.written() if ("schema_" if key == "schema" else key) in entry.model_fields_set]
     if len(given) != 1:
         if not context.is_broken(*path):
             message = "a check is one of `schema`, `expr`, `script`, `judge`"
@@ -61,4 +62,4 @@ def _check(
             return None
         return JudgeCheck(name=name, model=entry.judge.model, prompt=entry.judge.prompt)
     schema = load_schema(context, entry.schema_, at)
-    return None if schema is None else SchemaCheck(name=name, schema=schema)
+    return None if schema is None else SchemaCheck(name=name, schema_=schema)

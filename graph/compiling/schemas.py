@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, best_match
+from jsonschema.exceptions import best_match
 
 from graph.compiling.context import Context
 from graph.files import FileProblem
@@ -64,7 +65,7 @@ def _fault(schema: Any) -> tuple[str, Path] | None:
         if not isinstance(dialect, str) or dialect.rstrip("#") != DIALECT:
             return f"only JSON Schema 2020-12 is understood; leave out `$schema` or write `{DIALECT}`", ("$schema",)
         error = best_match(Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(schema))
-        if isinstance(error, SchemaError) or error is not None:
+        if error is not None:
             return _plain(error.message), tuple(error.absolute_path)
         return _bad_reference(schema, schema, ())
     except RecursionError:
@@ -81,11 +82,15 @@ def _bad_reference(here: Any, root: Any, path: Path) -> tuple[str, Path] | None:
         pattern = here.get("pattern")
         if isinstance(pattern, str) and (problem := _pattern_problem(pattern)):
             return problem, (*path, "pattern")
-    children = here.items() if isinstance(here, dict) else enumerate(here) if isinstance(here, list) else ()
-    for key, value in children:
-        if key in ("const", "enum", "default", "examples"):
+    children: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(here, dict):
+        children = here.items()
+    elif isinstance(here, list):
+        children = enumerate(here)
+    for step, value in children:
+        if step in ("const", "enum", "default", "examples"):
             continue
-        if found := _bad_reference(value, root, (*path, key)):
+        if found := _bad_reference(value, root, (*path, step)):
             return found
     return None
 

@@ -1,0 +1,153 @@
+"""The sandbox as activities use it: run a script, evaluate expressions, check a script's syntax."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from activities.sandbox import cache
+from activities.sandbox.api import Cancel, Cancelled, Host, Outcome, OutcomeError, SandboxLimits, ScriptResult
+from activities.sandbox.builder import ensure_component
+from activities.sandbox.engine import load_component
+from activities.sandbox.guests import Call, Guest, new_linker
+from graph.errors import Failure, Problem
+
+_WARM_CALLS = 1000
+_WARM_BYTES = 1024 * 1024
+"""A warm instance is replaced after so many calls, or one with a larger scope: wasm memory never shrinks."""
+_WARM_INSTANCES = 4
+
+
+class Sandbox:
+    """Runs guests. One per process is enough; every method blocks and may be called from several threads at once.
+
+    Args:
+        component: the guest's component; by default the one in the cache, built first if need be (10 s).
+        cache_folder: where compiled code lies; by default ``.ferrata/sandbox``, see ``FERRATA_CACHE``.
+
+    Raises:
+        FerrataError: the component can't be built or loaded, or the cache isn't private.
+    """
+
+    def __init__(self, component: Path | None = None, cache_folder: Path | None = None) -> None:
+        folder = cache_folder or cache.default_cache()
+        self.component = component or ensure_component(folder)
+        self._code = load_component(self.component, folder)
+        self._linker = new_linker()
+        self._warm: list[Guest] = []
+        self._lock = threading.Lock()
+
+    def run_script(
+        self,
+        source: str,
+        filename: str,
+        first_line: int,
+        input_json: bytes | str,
+        limits: SandboxLimits,
+        *,
+        host: Host | None = None,
+        cancel: Cancel | None = None,
+    ) -> ScriptResult:
+        """Call ``run(input)`` of a script in an instance of its own.
+
+        Args:
+            source: the script; errors name it ``filename``, and count lines from ``first_line``.
+            input_json: its input as JSON text.
+            host: answers `infer`; without one it is denied.
+
+        Raises:
+            Failure: any class but those of other kinds; details say where.
+            Cancelled: ``cancel`` was set, before or during the call.
+        """
+        text = input_json if isinstance(input_json, str) else input_json.decode()
+        call = Call(limits, host, cancel)
+        _start(cancel)
+        guest = Guest(self._linker, self._code, limits.memory)
+        try:
+            output = guest.call("run", call, _clean(source), filename, first_line, text, limits.output_bytes)
+        finally:
+            guest.close()
+        try:
+            value = json.loads(output, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:  # only a script that meddled with the guest gets here
+            raise Failure("invalid_output", f"the output isn't JSON: {error}") from error
+        return ScriptResult(output, value, call.fuel, call.logs)
+
+    def evaluate(
+        self, expressions: Sequence[str], scope_json: bytes | str, limits: SandboxLimits, *, cancel: Cancel | None = None
+    ) -> list[Outcome]:
+        """Evaluate expressions over one scope (a JSON object of names and values), in order.
+
+        Limits are for all of them together. Instances are reused: nothing an expression can do outlives its call.
+
+        Raises:
+            Failure: a limit was met (out_of_fuel, out_of_memory, timeout, too_large), or the guest trapped.
+            Cancelled: ``cancel`` was set.
+        """
+        text = scope_json if isinstance(scope_json, str) else scope_json.decode()
+        call = Call(limits, None, cancel)
+        _start(cancel)
+        guest = self._take(limits.memory)
+        answer = guest.call("evaluate", call, json.dumps(list(expressions)), text, limits.output_bytes)
+        self._put_back(guest, len(text) + len(answer))
+        return [
+            Outcome(value=value) if kind == "ok" else Outcome(error=OutcomeError(kind, value))
+            for kind, value in json.loads(answer)
+        ]
+
+    def check_syntax(self, source: str, filename: str, first_line: int = 1) -> list[Problem]:
+        """What is wrong with a script before it runs: not Python (3.14), or no ``run(input)``. Nothing is executed."""
+        limits = SandboxLimits()
+        guest = self._take(limits.memory)
+        try:
+            answer = guest.call("check", Call(limits), _clean(source), filename, first_line)
+        except Failure as failure:  # nested too deeply for the parser's stack
+            return [Problem(code="bad_script", message=failure.message, file=filename, line=first_line)]
+        self._put_back(guest, len(source))
+        hint = "docs/scripts.md shows one"
+        return [Problem(code="bad_script", file=filename, hint=hint, **found) for found in json.loads(answer)]
+
+    def modules(self) -> list[str]:
+        """The standard modules that scripts may import."""
+        guest = self._take(SandboxLimits().memory)
+        answer = guest.call("modules", Call(SandboxLimits()))
+        self._put_back(guest, 0)
+        names: list[str] = json.loads(answer)
+        return names
+
+    def _take(self, memory: int) -> Guest:
+        """An idle instance with this memory limit, or a fresh one."""
+        with self._lock:
+            for guest in self._warm:
+                if guest.memory == memory:
+                    self._warm.remove(guest)
+                    return guest
+        return Guest(self._linker, self._code, memory)
+
+    def _put_back(self, guest: Guest, size: int) -> None:
+        if guest.calls < _WARM_CALLS and size <= _WARM_BYTES:
+            with self._lock:
+                self._warm.append(guest)
+                spare = self._warm.pop(0) if len(self._warm) > _WARM_INSTANCES else None
+            guest = spare or guest
+            if spare is None:
+                return
+        guest.close()
+
+
+def _start(cancel: Cancel | None) -> None:
+    if cancel is not None and cancel.cancelled:
+        raise Cancelled("the attempt was cancelled before it started")
+
+
+def _clean(source: str) -> str:
+    """Text that can cross into the guest; a lone surrogate becomes a question mark."""
+    return source.encode("utf-8", "replace").decode()
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} isn't JSON")
+

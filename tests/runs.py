@@ -1,0 +1,90 @@
+"""Running graphs in tests: start, wait, read the counters of what was really called, and replay the history."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Replayer
+
+from graph.values import JSON
+from workflows import WORKFLOWS, workflow_runner
+
+
+def replayer() -> Replayer:
+    """Replays recorded histories with the workflows as they are now."""
+    return Replayer(workflows=WORKFLOWS, workflow_runner=workflow_runner(), data_converter=pydantic_data_converter)
+
+
+@dataclass
+class Failed:
+    """How a run failed: the type of its ApplicationError (the code), its message, and the envelope in its details."""
+
+    code: str
+    message: str
+    envelope: dict[str, Any]
+
+
+class Runs:
+    """Runs graphs on one worker's task queue. ``log`` is the folder where test functions and stub models note calls."""
+
+    def __init__(self, client: Client, task_queue: str, log: Path) -> None:
+        self.client = client
+        self.task_queue = task_queue
+        self.log = log
+
+    async def start(self, graph: JSON, input: JSON = None, *, id: str | None = None) -> WorkflowHandle[Any, Any]:
+        """Start a run of ``graph`` (a name, a path, an object, or YAML text of an object)."""
+        return await self.client.start_workflow(
+            "RunGraph",
+            {"graph": graph, "input": input},
+            id=id or f"run-{uuid.uuid4().hex[:12]}",
+            task_queue=self.task_queue,
+        )
+
+    async def complete(self, graph: JSON, input: JSON = None, *, id: str | None = None) -> dict[str, Any]:
+        """Run to the end and replay; the result's envelope with ``id`` of the run added."""
+        handle = await self.start(graph, input, id=id)
+        envelope: dict[str, Any] = await handle.result()
+        await self.replays(handle)
+        return {**envelope, "id": handle.id}
+
+    async def fail(self, graph: JSON, input: JSON = None, *, id: str | None = None) -> Failed:
+        """Run to its failure and replay. AssertionError if it completes."""
+        handle = await self.start(graph, input, id=id)
+        failed = await self.failure(handle)
+        failed.envelope["id"] = handle.id
+        return failed
+
+    async def failure(self, handle: WorkflowHandle[Any, Any]) -> Failed:
+        """Wait for a run that fails, and replay it."""
+        try:
+            result = await handle.result()
+        except WorkflowFailureError as error:
+            cause = error.cause
+            assert isinstance(cause, ApplicationError), cause
+            await self.replays(handle)
+            return Failed(cause.type or "", cause.message, dict(cause.details[0]))
+        raise AssertionError(f"the run completed: {result}")
+
+    async def replays(self, handle: WorkflowHandle[Any, Any]) -> WorkflowHistory:
+        """Replay the run's history; returns it."""
+        history = await handle.fetch_history()
+        await replayer().replay_workflow(history)
+        return history
+
+    async def query(self, id: str, name: str, *args: Any) -> Any:
+        """The answer of a query to the run ``id``."""
+        return await self.client.get_workflow_handle(id).query(name, args=list(args))
+
+    def calls(self, name: str, run: str | None = None) -> list[dict[str, Any]]:
+        """What the function or stub model ``name`` noted of its calls, in order; only those that mention ``run``."""
+        path = self.log / f"{name}.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines if run is None or run in line]
