@@ -98,7 +98,7 @@ class AttemptActivities:
                 )
                 raise Failure("too_large", message, details={"size": len(data), "limit": ARGUMENTS_LIMIT})
         except Failure as failure:
-            raise as_application_error(failure.code, Outcome(Meter(), failure=failure).record()) from failure
+            raise as_application_error(failure.code, Outcome(Meter(), failure=failure).record()) from None
         return Bound(args=[Value(inline=arg, size=len(encode(arg))) for arg in args], input=digest(data))
 
     @activity.defn(name=CHECK)
@@ -122,6 +122,6 @@ class AttemptActivities:
             outcome.failure = failure
             if node.keeps_rejected:
                 outcome.rejected = await self._tools.store.put_json(output)
-            raise as_application_error(failure.code, outcome.record()) from failure
+            raise as_application_error(failure.code, outcome.record()) from None
         outcome.output = output
         return await self._result(outcome)

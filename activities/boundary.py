@@ -94,7 +94,7 @@ class _Inbound(ActivityInboundInterceptor):
                 ) from None
             raise
         except FerrataError as error:
-            raise translated(error) from error
+            raise translated(error) from None  # what it says is all there is to say
         finally:
             if beating is not None:
                 beating.cancel()

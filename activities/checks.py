@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-
+import re
 from functools import lru_cache
 
 from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
 from referencing import Registry
 
 from activities.evaluate import Environment, sandbox_limits
 from activities.models import Message, ModelRequest
 from graph.compiled import Check, CompiledNode, ExprCheck, JudgeCheck, SchemaCheck, ScriptCheck
 from graph.errors import Failure
+from graph.spec_errors import json_type
 from graph.state import Usage
 from graph.values import JSON, canonical, encode, trim
 
@@ -58,13 +60,26 @@ def as_rejection(check: Check, failure: Failure) -> Failure:
 def check_schema(check: SchemaCheck, output: JSON) -> None:
     """All violations of a schema, each with its path."""
     violations = [
-        {"path": error.json_path, "message": trim(error.message, 500)}
+        {"path": error.json_path, "message": trim(without_value(error), 500)}
         for error in validator(canonical(check.schema_)).iter_errors(output)
     ]
     if violations:
         shown = "; ".join(f"{item['path']}: {item['message']}" for item in violations[:5])
         more = f" (and {len(violations) - 5} more)" if len(violations) > 5 else ""
         raise Failure("rejected", shown + more, details={"violations": violations[:MOST_VIOLATIONS]})
+
+
+def without_value(error: ValidationError) -> str:
+    """A violation's message with the kind of the value where the value itself stood: reasons stay in history for
+    ever, rejected values never get there. Names of properties remain."""
+    if "propertyNames" in error.relative_schema_path:
+        return error.message
+    if error.validator in ("items", "unevaluatedItems"):  # these list the items that are too many
+        return re.split(r": | \(", error.message, maxsplit=1)[0]
+    value, kind = repr(error.instance), json_type(error.instance)
+    if error.message.startswith(value):
+        return kind + error.message.removeprefix(value)
+    return error.message.removesuffix(value) + kind if error.message.endswith(value) else error.message
 
 
 @lru_cache(maxsize=512)
@@ -107,7 +122,10 @@ async def check_judge(check: JudgeCheck, env: Environment, output: JSON, usage: 
     )
     reply = await env.tools.models.complete(check.model, request)
     usage.add(reply.usage)
-    verdict = read_json(reply.text)
+    try:
+        verdict = read_json(reply.text)
+    except ValueError:
+        verdict = None
     if not isinstance(verdict, dict) or not isinstance(verdict.get("accept"), bool):
         message = f"judge `{check.model}` gave no verdict that can be read: {reply.text[:200]!r}"
         raise Failure("unusable", message, details={"check": check.name})
@@ -116,14 +134,18 @@ async def check_judge(check: JudgeCheck, env: Environment, output: JSON, usage: 
 
 
 def read_json(text: str) -> JSON:
-    """The JSON in a model's answer, with or without a code fence around it. None if there is none."""
+    """The JSON in a model's answer, with or without a code fence around it.
+
+    Raises:
+        ValueError: there is none.
+    """
     stripped = text.strip()
     if stripped.startswith("```"):
         stripped = stripped.removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     try:
         return json.loads(stripped, parse_constant=_refuse_constant)
-    except ValueError:
-        return None
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
 
 
 def _refuse_constant(name: str) -> None:

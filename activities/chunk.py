@@ -79,7 +79,7 @@ class ChunkActivities:
                 return Pinned(skipped=True)
             items = listed(node, over, await env.bind(over.items))
         except Failure as failure:
-            raise as_application_error(failure.code, Outcome(Meter(), failure=failure).record()) from failure
+            raise as_application_error(failure.code, Outcome(Meter(), failure=failure).record()) from None
         return Pinned(items=await self._tools.store.put_json(items), count=len(items))
 
     @activity.defn(name=CHUNK)

@@ -12,6 +12,7 @@ from graph.compiled import Limits
 from graph.errors import Failure
 from graph.expressions import Expression, fill, parse_expression, templates_in
 from graph.resolve import resolve
+from graph.spec_errors import json_type
 from graph.values import JSON, Value, encode
 from graph.wire import Scope
 
@@ -117,8 +118,7 @@ class Environment:
         """
         result = (await self.evaluate([parse_expression(text)]))[text]
         if not isinstance(result, bool):
-            shown = encode(result).decode()[:60]
-            raise Failure("invalid_input", f"{what} `{text}` must be true or false; it is {shown}")
+            raise Failure("invalid_input", f"{what} `{text}` must be true or false; it is {json_type(result)}")
         return result
 
 

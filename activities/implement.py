@@ -49,6 +49,8 @@ class Work:
     fuel: float
     memory: float
     meter: Meter
+    rejected: list[JSON]
+    """Takes an answer that can't be used, for whoever is shown what was rejected."""
 
     async def run(self, input: JSON) -> JSON:
         """The output for ``input``. Raises Failure."""
@@ -127,7 +129,11 @@ class Work:
             format=call.format,
         )
         reply = await self._complete(model, request)
-        return as_format(reply.text, call.format)
+        try:
+            return as_format(reply.text, call.format)
+        except Failure:
+            self.rejected[:] = [reply.text]
+            raise
 
     def _reminder(self) -> list[JSON]:
         """The rejected answer and why, as turns of the conversation."""
@@ -158,10 +164,11 @@ def as_format(text: str, format_: str) -> JSON:
     """
     if format_ != "json":
         return text
-    value = read_json(text)
-    if value is None and text.strip() != "null":
-        raise Failure("invalid_output", f"the model's answer isn't JSON: {text[:200]!r}")
-    return value
+    try:
+        return read_json(text)
+    except ValueError as error:
+        # Never the answer itself: reasons stay in history.
+        raise Failure("invalid_output", f"the model's answer of {len(text)} characters isn't JSON: {error}") from error
 
 
 def wait_for(future: Future[JSON], cancel: Cancel) -> JSON:

@@ -91,7 +91,7 @@ async def _work(
     # A value node has bindings, no input: its checks see what stands for it.
     original = await bind_input(node, env, default) if implementation.kind != "value" else None
     outcome.input = digest(encode(original))
-    work = Work(node, implementation, env, attempt.feedback, attempt.fuel, attempt.memory, outcome.meter)
+    work = Work(node, implementation, env, attempt.feedback, attempt.fuel, attempt.memory, outcome.meter, rejected)
     output, rounds = await work.run(original), 1
     if node.repeat is not None:
         while not await loop_ends(node.repeat.until, env, check_size(node, output)):

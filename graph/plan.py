@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from typing import Any
+
+from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
 
 from graph.compiled import AfterStatus, CompiledGraph, CompiledNode, Kind, Rung
 from graph.values import Ref
 
 
-class NodePlan(BaseModel):
+class Brief(BaseModel):
+    """A part of the plan. What has its default is left out of its JSON: history keeps the plan of thousands of nodes."""
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        return {key: value for key, value in handler(self).items() if value != fields[key].default}
+
+
+class NodePlan(Brief):
     """One node as the workflow sees it. Times in milliseconds."""
 
     name: str
@@ -33,7 +44,7 @@ class NodePlan(BaseModel):
         return {**dict.fromkeys(self.uses, "succeeded"), **self.after}
 
 
-class Plan(BaseModel):
+class Plan(Brief):
     """A graph as the workflow sees it, in file order."""
 
     name: str

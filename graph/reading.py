@@ -54,7 +54,8 @@ class _Reader:
                 return Reading(GraphSpec.model_validate(self._rest), frozenset(self._broken), self._kept)
             except ValidationError as error:
                 cuts = [cut for one in error.errors(include_url=False) for cut in self._report(one)]
-                if not any([self._cut(cut) for cut in cuts]):
+                done = [self._cut(cut) for cut in cuts]
+                if True not in done:
                     return None
         return None
 

@@ -11,11 +11,12 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from graph.compiled import Kind
 from graph.scalars import Duration, Expr, Factor, Size, Text, Tolerance
 from graph.spec_errors import Finding, refuse, unknown_keys, wrong_type
 from graph.values import JSON
 
-KINDS = ("script", "function", "infer", "activity", "graph", "value")
+KINDS: tuple[Kind, ...] = ("script", "function", "infer", "activity", "graph", "value")
 LATER = "isn't available in this version"
 
 SchemaOrFile: TypeAlias = Annotated[

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from cli.server import DevServer
+from runs import Runs
 from worker_process import WorkerProcess
 
 LOG_LINES = 80
+TESTS = Path(__file__).parent
 
 StartWorker = Callable[..., Awaitable[WorkerProcess]]
 
@@ -48,6 +53,39 @@ async def start_worker(server: DevServer, tmp_path: Path) -> AsyncIterator[Start
     yield start
     for worker in workers:
         await worker.stop()
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "small": {"reply": {"from": "small"}},
+    "big": {"reply": {"from": "big"}},
+    "improving": {"replies": [{"from": "small"}, {"from": "big"}]},
+    "echo": {"echo": True},
+    "broken": {"fail": {"code": "overloaded", "message": "no capacity"}},
+    "slow": {"reply": {"from": "slow"}, "delay": "30s"},
+    "yes": {"reply": {"accept": True, "reason": "fine"}},
+    "no": {"reply": {"accept": False, "reason": "too short"}},
+    "garbled": {"reply": "perhaps"},
+    "unhurried": {"reply": "at last", "delay": "1500ms", "usage": {"input_tokens": 7, "output_tokens": 3}},
+}
+"""Stub models of the shared worker. Each notes its calls in ``<name>.jsonl``."""
+
+
+@pytest.fixture(scope="session")
+async def runs(server: DevServer, client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
+    """Runs on a worker that the whole session shares: two attempt processes, the test functions, activities, models."""
+    folder = tmp_path_factory.mktemp("runs")
+    models = {name: {"provider": "stub", "log": str(folder / f"{name}.jsonl"), **more} for name, more in MODELS.items()}
+    environment = {
+        "FERRATA_FUNCTIONS": "functions_for_tests",
+        "FERRATA_ACTIVITIES": "activities_for_tests",
+        "FERRATA_MODELS": json.dumps(models),
+        "FERRATA_PROCESSES": "2",
+        "FERRATA_GRAPHS": str(TESTS / "graphs") + os.pathsep + str(TESTS.parent),
+        "TEST_LOG": str(folder),
+        "PYTHONPATH": str(TESTS),
+    }
+    async with WorkerProcess(server, folder, env=environment) as worker:
+        yield Runs(client, worker.task_queue, folder)
 
 
 @pytest.hookimpl(tryfirst=True)

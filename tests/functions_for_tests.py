@@ -80,3 +80,119 @@ def crash(message: str = "boom") -> Any:
 def large(size: int) -> str:
     """A text of ``size`` characters."""
     return "x" * size
+
+
+def batch_source(run: str, tasks: list[int]) -> list[int]:
+    """Notes the call and gives the tasks."""
+    note("batch_source", run=run, key="")
+    return tasks
+
+
+def batch(run: str, tasks: list[int]) -> list[int]:
+    """Ten times each task, all or nothing, with a cache of its own that outlives a failed call. Task 20 fails once."""
+    cache = Path(os.environ["TEST_LOG"], f"batch-{run}")
+    cache.mkdir(exist_ok=True)
+    late = False
+    for task in tasks:
+        done = cache / str(task)
+        if done.exists():
+            continue
+        computed = note("batch_task", run=run, key=str(task))
+        if task == 20 and computed == 0:
+            late = True
+        else:
+            done.write_text(str(task * 10))
+    if late:
+        raise ApplicationError("task 20 took too long", {"task": 20}, type="TIMEOUT")
+    return [int((cache / str(task)).read_text()) for task in tasks]
+
+
+def batch_summary(run: str, results: list[int]) -> dict[str, Any]:
+    """Notes the call and adds up."""
+    note("batch_summary", run=run, key="")
+    return {"total": sum(results), "results": results}
+
+
+async def slow_once(run: str, seconds: float, key: str = "") -> int:
+    """Takes ``seconds`` at the first call, none later; gives back the number of calls before."""
+    calls = note("slow_once", run=run, key=key)
+    if calls == 0:
+        await asyncio.sleep(seconds)
+    return calls
+
+
+def slow_failure(run: str, seconds: float, code: str, key: str = "") -> Any:
+    """Fails with ``code`` after ``seconds``, in a thread."""
+    note("slow_failure", run=run, key=key)
+    time.sleep(seconds)
+    raise ApplicationError("failed late", type=code)
+
+
+def rejected_then_big(run: str) -> dict[str, Any]:
+    """First a value that the checks reject, which stands in no graph; then the one they want."""
+    if note("rejected_then_big", run=run, key="") == 0:
+        return {"from": f"rejected-value-{run}"}
+    return {"from": "big"}
+
+
+def deep(levels: int) -> Any:
+    """A list in a list, and so on."""
+    value: Any = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def fail_as(code: str, message: str = "told to fail", details: Any = None) -> Any:
+    """Fails with ``code``."""
+    raise ApplicationError(message, *([] if details is None else [details]), type=code)
+
+
+async def gate(run: str) -> str:
+    """Waits until somebody makes the file ``open-<run>`` beside the notes."""
+    note("gate", run=run, key="")
+    while not Path(os.environ["TEST_LOG"], f"open-{run}").exists():  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    return "open"
+
+
+def odd_error(kind: str) -> BaseException:
+    """What no function should raise."""
+    return {
+        "exit": SystemExit(3),
+        "interrupt": KeyboardInterrupt(),
+        "cancelled": asyncio.CancelledError(),
+        "stop": StopIteration(1),
+        "generator": GeneratorExit(),
+        "surrogate": ValueError("half \ud800"),
+        "huge": ValueError("x" * 3_000_000),
+        "huge code": ApplicationError("told to fail", type="C" * 2_500_000),
+        "bytes": ApplicationError("told to fail", b"\xff", type="BYTES"),
+        "huge details": ApplicationError("told to fail", "x" * 2_500_000, type="DETAILS"),
+        "worker_shutdown": ApplicationError("told to fail", type="worker_shutdown"),
+    }[kind]
+
+
+def raise_odd(kind: str) -> Any:
+    """Raises it in a thread."""
+    raise odd_error(kind)
+
+
+async def raise_odd_async(kind: str) -> Any:
+    """Raises it on the event loop."""
+    raise odd_error(kind)
+
+
+def badly_typed(value: Missing) -> Any:  # type: ignore[name-defined] # noqa: F821
+    """Has a type hint that can't be read."""
+    return value
+
+
+largest = max
+"""A function without a signature that Python knows."""
+
+
+def grow(run: str, value: int) -> dict[str, Any]:
+    """Its own next input, one larger: for loops."""
+    note("grow", run=run, key="", value=value)
+    return {"run": run, "value": value + 1}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graph.durations import LONGEST, format_duration, parse_duration
+
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # tests may share a busy machine
 
 
 @pytest.mark.parametrize(
@@ -63,11 +65,13 @@ def test_what_is_no_duration_is_refused_with_the_mend(wrong: object, says: str) 
     assert says in str(caught.value)
 
 
+@relaxed
 @given(st.integers(0, LONGEST))
 def test_a_formatted_duration_reads_back_exactly(milliseconds: int) -> None:
     assert parse_duration(format_duration(milliseconds)) == milliseconds
 
 
+@relaxed
 @given(st.text(st.sampled_from("0123456789.smhd -x")) | st.text(max_size=80))
 def test_any_text_is_a_duration_or_refused(text: str) -> None:
     with contextlib.suppress(ValueError):

@@ -23,7 +23,10 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 from packaging.licenses._spdx import EXCEPTIONS, LICENSES
 from temporalio.exceptions import ApplicationError
 
+from activities.graph_files import DiskFiles
 from examples.licenses.functions import CUT, FILES_LIMIT, TEXT_LIMIT, list_distributions
+from graph.compile import compile_graph
+from graph.source import read_source
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "licenses"
 SCHEMA = json.loads((FOLDER / "spdx.schema.json").read_text())
@@ -544,6 +547,13 @@ def test_most_of_what_is_really_installed_resolves() -> None:
             unresolved.append(failed.args[1])
     assert len(installed) > 30
     assert len(unresolved) < len(installed) / 10, unresolved
+
+
+def test_the_graph_compiles_without_a_warning() -> None:
+    file = FOLDER / "graph.yaml"
+    compiled = compile_graph(read_source(file.read_text(), str(file)), DiskFiles(FOLDER))
+    assert compiled.warnings == []
+    assert [node.name for node in compiled.graph.nodes] == ["installed", "classify", "report"]
 
 
 def test_the_scripts_need_nothing_but_the_standard_library() -> None:

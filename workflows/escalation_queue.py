@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from temporalio import workflow
 from temporalio.common import RawValue
 
@@ -35,8 +34,10 @@ class EscalationQueue:
             state = {"entries": [entry.model_dump() for entry in self._entries.values()], "ignored": self._ignored}
             if len(encode(state)) <= ANSWER_LIMIT:
                 workflow.continue_as_new(state)
-            seen = len(self._entries)
-            await workflow.wait_condition(lambda: len(self._entries) > seen)
+            await self._grown(len(self._entries))
+
+    async def _grown(self, seen: int) -> None:
+        await workflow.wait_condition(lambda: len(self._entries) > seen)
 
     @workflow.signal
     def enqueue(self, entry: RawValue) -> None:

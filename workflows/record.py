@@ -10,7 +10,6 @@ from graph.values import ARGUMENTS_LIMIT, INLINE_LIMIT, Ref, Value
 from graph.wire import PACK, Entry, PackRequest, RunInfo, Scope
 from workflows.calls import AttemptFailed, call
 
-
 REF_SIZE = 256
 """Bytes that a reference takes in an activity's arguments, at most."""
 

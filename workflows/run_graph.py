@@ -66,7 +66,7 @@ class RunGraph:
         except TimeoutError:
             raise self._fail(record, views.deadline_error(record.plan)) from None
         except AttemptFailed as failure:
-            raise self._fail(record, failure.error) from failure
+            raise self._fail(record, failure.error) from None
         except asyncio.CancelledError:
             self._show("cancelled")
             raise
@@ -87,7 +87,7 @@ class RunGraph:
             self._status = "failed"
             error = failure.error
             envelope = {"status": "failed", "error": {**error.to_json(), "node": None}}
-            raise ApplicationError(error.message, envelope, type=error.code, non_retryable=True) from failure
+            raise ApplicationError(error.message, envelope, type=error.code, non_retryable=True) from None
 
     async def _output(self, record: Record, *, child: bool) -> Value:
         """The run's output: a node's value as it is, or evaluated."""

@@ -72,4 +72,3 @@ class Outcome:
 
     value: JSON = None
     error: OutcomeError | None = None
-

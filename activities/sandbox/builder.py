@@ -60,13 +60,14 @@ def _build() -> bytes:
     component's search path."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        (work / "guest").mkdir()
+        (work / "path" / "ferrata").mkdir(parents=True)
         for path in guest_files():
-            (work / "guest" / path.name).write_bytes(path.read_bytes())
+            (work / "path" / "ferrata" / path.name).write_bytes(path.read_bytes())
+        (work / "path" / "app.py").write_text("from ferrata.exports import WitWorld\n")
         output = work / f"guest{SUFFIX}"
         program = Path(sys.executable).parent / BUILDER
-        command = [program if program.exists() else BUILDER, "--quiet", "-d", "guest", "-w", "guest"]
-        command += ["componentize", "--stub-wasi", "ferrata_guest", "-p", "guest", "-o", output.name]
+        command = [program if program.exists() else BUILDER, "--quiet", "-d", "path/ferrata", "-w", "guest"]
+        command += ["componentize", "--stub-wasi", "app", "-p", "path", "-o", output.name]
         # Without VIRTUAL_ENV it would search the environment's packages too.
         environment = {**os.environ, "VIRTUAL_ENV": str(work)}
         try:

@@ -95,14 +95,16 @@ class Running(Protocol):
 _current = threading.local()
 
 
-@ctypes.CFUNCTYPE(
+_EpochCallback = ctypes.CFUNCTYPE(
     ctypes.c_size_t,
     ctypes.POINTER(ffi.wasmtime_context_t),
     ctypes.c_void_p,
     ctypes.POINTER(ctypes.c_uint64),
     ctypes.POINTER(ffi.wasmtime_update_deadline_kind_t),
 )
-def _on_epoch(_context: Any, _data: Any, delta: Any, kind: Any) -> int:
+
+
+def _at_epoch(_context: Any, _data: Any, delta: Any, kind: Any) -> int:
     """Called by wasmtime inside the guest when its epoch has passed: an error's address stops it, 0 lets it go on."""
     call: Running | None = getattr(_current, "call", None)
     if call is not None and call.must_stop():
@@ -112,6 +114,7 @@ def _on_epoch(_context: Any, _data: Any, delta: Any, kind: Any) -> int:
     return 0
 
 
+_on_epoch = _EpochCallback(_at_epoch)
 _no_finalizer = ctypes.cast(0, ctypes.CFUNCTYPE(None, ctypes.c_void_p))
 
 

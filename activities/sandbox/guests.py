@@ -12,7 +12,7 @@ from wasmtime import WasmtimeError, component
 from activities.sandbox import engine, traps
 from activities.sandbox.api import Cancel, Cancelled, Host, SandboxLimits
 from graph.errors import FAILURE_CLASSES, Failure
-from graph.limits import MAX_LOG_LINES
+from graph.limits import MAX_LOG_BYTES, MAX_LOG_LINES
 
 _current = threading.local()
 _START_FUEL = 1_000_000_000
@@ -56,28 +56,50 @@ class Call:
 
     def log(self, line: str) -> None:
         if len(self.logs) < MAX_LOG_LINES:  # the guest's own bound; a script may have got around it
-            self.logs.append(line[:65536])
+            self.logs.append(line[:MAX_LOG_BYTES])
 
     def answer(self, name: str, payload: str) -> tuple[str, str]:
-        """Answer the guest's call to the host: ``("ok", reply)`` or ``("err", failure)``, both JSON."""
-        if self.host is None:
-            denial = "model calls need `grants: {models: [...]}`"
-            return "err", failure_json(Failure("denied", f"{name}() is denied: {denial}"))
+        """Answer the guest's call to the host: ``("ok", reply)`` or ``("err", failure)``, both JSON.
+
+        A script that reaches past `infer` can send anything: what isn't a call of it never gets to the host.
+        """
         try:
+            self._check(name, payload)
+            if self.host is None:
+                raise Failure("denied", f"{name}(): model calls need `grants: {{models: [...]}}`")
             return "ok", self.host(name, payload)
         except Failure as failure:
             return "err", failure_json(failure)
 
+    def _check(self, name: str, payload: str) -> None:
+        if len(payload) > self.limits.output_bytes:
+            message = f"{name}() with {len(payload)} characters, at most {self.limits.output_bytes} (`output_bytes`)"
+            raise Failure("too_large", message)
+        try:
+            known = name == "infer" and isinstance(json.loads(payload), dict)
+        except (ValueError, RecursionError):
+            known = False
+        if not known:
+            raise Failure("unsupported", "the host answers infer(...) alone")
+
 
 class Guest:
-    """One instance. Good for many calls until one of them traps."""
+    """One instance. Good for many calls until one of them traps.
+
+    Raises:
+        Failure: class ``out_of_memory`` if ``memory`` (bytes) is too little even to start.
+    """
 
     def __init__(self, linker: component.Linker, code: component.Component, memory: int) -> None:
         self.memory = memory
         self.calls = 0
         self.store = engine.new_store(memory)
         self.store.set_fuel(_START_FUEL)
-        self.instance = linker.instantiate(self.store, code)
+        try:
+            self.instance = linker.instantiate(self.store, code)
+        except WasmtimeError as error:
+            self.close()
+            raise Failure("out_of_memory", f"{memory} bytes of `memory` are too few to start a script") from error
 
     def call(self, function: str, call: Call, *arguments: Any) -> str:
         """Call an export that yields JSON text, within the call's limits.

@@ -77,7 +77,12 @@ class Sandbox:
         return ScriptResult(output, value, call.fuel, call.logs)
 
     def evaluate(
-        self, expressions: Sequence[str], scope_json: bytes | str, limits: SandboxLimits, *, cancel: Cancel | None = None
+        self,
+        expressions: Sequence[str],
+        scope_json: bytes | str,
+        limits: SandboxLimits,
+        *,
+        cancel: Cancel | None = None,
     ) -> list[Outcome]:
         """Evaluate expressions over one scope (a JSON object of names and values), in order.
 
@@ -91,7 +96,11 @@ class Sandbox:
         call = Call(limits, None, cancel)
         _start(cancel)
         guest = self._take(limits.memory)
-        answer = guest.call("evaluate", call, json.dumps(list(expressions)), text, limits.output_bytes)
+        try:
+            answer = guest.call("evaluate", call, json.dumps(list(expressions)), text, limits.output_bytes)
+        except BaseException:
+            guest.close()
+            raise
         self._put_back(guest, len(text) + len(answer))
         return [
             Outcome(value=value) if kind == "ok" else Outcome(error=OutcomeError(kind, value))
@@ -150,4 +159,3 @@ def _clean(source: str) -> str:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} isn't JSON")
-

@@ -35,7 +35,9 @@ def classify(text: str) -> Failure:
             if re.match(pattern, name):
                 return Failure("denied", f"the script was stopped: {denial}", details={"trap": name})
     details = {"trap": reason} | ({"at": where} if where else {})
-    if any("alloc_error" in name or "cabi_realloc" in name or "oom" in name.split("::") for name in names):
+    if reason.startswith("realloc return") or any(
+        "alloc_error" in name or "cabi_realloc" in name or "panic_on_null" in name for name in names
+    ):
         return Failure("out_of_memory", "the sandbox needed more than its `memory` limit", details=details)
     if "call stack exhausted" in reason:
         message = "the sandbox's stack is exhausted: too deep a recursion, or too deeply nested data"

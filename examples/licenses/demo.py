@@ -16,7 +16,7 @@ import signal
 import sys
 import sysconfig
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -60,22 +60,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--keep", action="store_true", help="keep server and worker up after the report, until Ctrl-C")
     options = parser.parse_args(arguments)
-    console = Console()
+    console = Console(highlight=False)
     try:
-        return asyncio.run(until_told(demo(console, Path(options.path).absolute(), options.keep)))
+        return asyncio.run(until_told(console, demo(console, Path(options.path).absolute(), options.keep)))
     except (DemoFailed, FerrataError, OSError) as error:
         console.print(f"[bold red]The demo failed:[/] {escaped(str(error))}", soft_wrap=True)
         return 1
 
 
-async def until_told(work: Any) -> int:
+async def until_told(console: Console, work: Coroutine[Any, Any, int]) -> int:
     """Await ``work``, cancelling it on SIGINT, SIGTERM and SIGHUP."""
     loop = asyncio.get_running_loop()
-    task: asyncio.Task[int] = asyncio.ensure_future(work)
+    task = asyncio.create_task(work)
     told: list[int] = []
 
     def stop(number: int) -> None:
         told.append(number)
+        console.print("stopping ...")
         task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -199,8 +200,8 @@ async def outcome(
         return found
     except WorkflowFailureError as failure:
         cause = failure.cause
-        code = cause.type if isinstance(cause, ApplicationError) else type(cause).__name__
-        console.print(f"[bold red]The run failed[/] ({code}): {escaped(str(cause))}", soft_wrap=True)
+        why = f"{cause.type}: {cause.message}" if isinstance(cause, ApplicationError) else repr(cause)
+        console.print(f"[bold red]The run failed:[/] {escaped(why)}", soft_wrap=True)
         return None
     finally:
         for task in (result, ended, following):
@@ -293,7 +294,7 @@ def show_commands(console: Console, server: DevServer, entries: list[dict[str, A
         ]
     console.print("\nLook further while the server is up:")
     for command in commands:
-        console.print(f"  {command}", soft_wrap=True, markup=False, highlight=False)
+        console.print(f"  {command}", soft_wrap=True, markup=False)
 
 
 async def stay(console: Console) -> None:
@@ -302,7 +303,6 @@ async def stay(console: Console) -> None:
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
-        console.print("stopping ...")
         current = asyncio.current_task()
         assert current is not None
         current.uncancel()

@@ -83,8 +83,7 @@ class Implementations:
         for key, tree in (("prompt", spec.prompt), ("system", spec.system), ("messages", messages)):
             if tree is not None:
                 self._bindings.template(tree, (*path, key), self._prompt_scope)
-        if not self.served(spec.model, (*path, "model")):
-            return None
+        model_served(self._context, spec.model, (*path, "model"))
         call = InferCall(
             prompt=spec.prompt,
             system=spec.system,
@@ -139,8 +138,7 @@ class Implementations:
     def _other_model(self, model: str, path: Path, current: Implementation) -> Implementation | None:
         place = self._context.place
         if current.kind == "infer":
-            if not self.served(model, path):
-                return None
+            model_served(self._context, model, path)
             return current.model_copy(update={"model": model, "id": f"model:{model}"})
         if current.kind == "script" and current.models:
             if model not in current.models:
@@ -153,10 +151,6 @@ class Implementations:
             hint = "grant the script its models: `grants: {models: [...]}`"
         place.problem("bad_rung", f"a {current.kind} node asks no model that could be switched", path, hint)
         return None
-
-    def served(self, model: str, path: Path) -> bool:
-        """Whether the worker serves ``model``; a problem if not."""
-        return model_served(self._context, model, path)
 
 
 def model_served(context: Context, model: str, path: Path) -> bool:

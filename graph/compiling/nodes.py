@@ -10,6 +10,7 @@ from graph.compiled import (
     CompiledGraph,
     CompiledNode,
     Implementation,
+    Kind,
     Limits,
     Over,
     Repeat,
@@ -45,8 +46,15 @@ class Draft:
     node: CompiledNode | None = None
     uses: list[str] = field(default_factory=list)
     after: dict[str, AfterStatus] = field(default_factory=dict)
-    kind: str | None = None
+    kind: Kind | None = None
     child: CompiledGraph | None = None
+    after_list: list[str] | None = None
+    """`after` if it is written as a list."""
+
+    def after_path(self, name: str) -> Path:
+        """Where `after` names ``name``."""
+        step = name if self.after_list is None else self.after_list.index(name)
+        return (*self.path, "after", step)
 
 
 class NodeCompiler:
@@ -71,9 +79,10 @@ class NodeCompiler:
         checks = self._checks()
         make = self._implementations(checks, granted)
         own = self._own(kind, make) if kind is not None else None
-        own_or_any = own or Implementation(kind="value", id="")
-        ladder = Ladder(self._context, (*self._path, "on_fail"), make, own_or_any)
-        rungs = ladder.compile(self._spec.on_fail or [], self._holder.get("on_fail"), checks) if own else []
+        # A ladder is looked at even if the node's own implementation is wrong: one mistake hides no other.
+        stand_in = own or Implementation(kind=kind or "value", id="", models=granted)
+        ladder = Ladder(self._context, (*self._path, "on_fail"), make, stand_in)
+        rungs = ladder.compile(self._spec.on_fail or [], self._holder.get("on_fail"), checks) if kind else []
         over = self._over()
         self._input(kind)
         repeat = self._repeat()
@@ -114,7 +123,7 @@ class NodeCompiler:
             optional=bool(spec.optional),
         )
 
-    def _kind(self) -> str | None:
+    def _kind(self) -> Kind | None:
         """The node's kind; None (and a problem, unless one was reported before) if it hasn't exactly one."""
         place = self._context.place
         given = [kind for kind in KINDS if kind in self._holder]
@@ -282,8 +291,10 @@ class NodeCompiler:
         return Repeat(until=repeat.until, max_rounds=repeat.max_rounds)
 
     def _after(self) -> None:
+        held = self._holder.get("after")
+        self.draft.after_list = held if isinstance(held, list) else None
         for name, status in (self._spec.after or {}).items():
-            at = (*self._path, "after", name)
+            at = self.draft.after_path(name)
             if name == self.draft.name:
                 self._context.place.problem("cycle", f"`{name}` can't come after itself", at, key=True)
             elif name not in self._order:

@@ -21,8 +21,8 @@ from graph.problems import Path
 class Fact:
     """Something that holds whenever a node runs: ``what`` has the value ``is_``. ``origin`` is the node it is from.
 
-    ``what`` is a node (``is_``: its status), the text of a guard (``is_``: true or false), or the left side of a
-    comparison (``is_``: the constant it equals).
+    ``what`` is ``node NAME`` (``is_``: its status), ``guard TEXT`` (``is_``: true or false), or ``equal TEXT``, the
+    left side of a comparison (``is_``: the text it equals).
     """
 
     what: str
@@ -108,7 +108,7 @@ def _report_cycle(context: Context, drafts: dict[str, Draft], cycle: list[str]) 
         if reference.root == waits_for:
             context.place.in_text(use.path, reference.line, reference.column, "cycle", message, hint)
             return
-    context.place.problem("cycle", message, (*draft.path, "after", waits_for), hint, key=True)
+    context.place.problem("cycle", message, draft.after_path(waits_for), hint, key=True)
 
 
 def _conclude(
@@ -122,7 +122,7 @@ def _conclude(
             continue
         if source in never:
             return f"it waits for `{source}`, which never runs", None
-        for fact in [*known[source].facts.values(), Fact(source, status, source, f"`{source}` {status}")]:
+        for fact in [*known[source].facts.values(), Fact(f"node {source}", status, source, f"`{source}` {status}")]:
             if clash := _add(result, fact):
                 names = dict.fromkeys(o for o in (clash.origin, fact.origin, source) if o in sources)
                 anyway = ", ".join(f"{name}: any" for name in names)
@@ -185,11 +185,11 @@ def _part_facts(part: ast.expr, holds: bool = True) -> list[tuple[str, object]]:
             part = ast.Compare(part.left, [opposite()], part.comparators)
             holds = not holds
         value = _constant(part.comparators[0])
-        facts: list[tuple[str, object]] = [(ast.unparse(part), holds)]
+        facts: list[tuple[str, object]] = [(f"guard {ast.unparse(part)}", holds)]
         if isinstance(part.ops[0], ast.Eq) and holds and isinstance(value, str):
-            facts.append((f"{ast.unparse(part.left)} equals", value))
+            facts.append((f"equal {ast.unparse(part.left)}", value))
         return facts
-    return [(ast.unparse(part), holds)]
+    return [(f"guard {ast.unparse(part)}", holds)]
 
 
 def _constant(part: ast.expr) -> object:

@@ -26,8 +26,8 @@ def load_schema(context: Context, given: JSON, path: Path) -> JSON:
     found = _fault(given)
     if found is None:
         return given
-    message, where = found
-    context.place.problem("bad_schema", f"{_shown(where)}: {message}", (*path, *where))
+    message, where, hint = found
+    context.place.problem("bad_schema", f"{_shown(where)}: {message}", (*path, *where), hint)
     return None
 
 
@@ -51,37 +51,38 @@ def _from_file(context: Context, file: str, path: Path) -> JSON:
     found = _fault(schema)
     if found is None:
         return schema
-    message, where = found
-    context.place.in_file(file, "bad_schema", f"{_shown(where)} in `{file}`: {message}", None, None, None)
+    message, where, hint = found
+    context.place.in_file(file, "bad_schema", f"{_shown(where)} in `{file}`: {message}", None, None, hint)
     return None
 
 
-def _fault(schema: Any) -> tuple[str, Path] | None:
-    """What is wrong with ``schema``, and where in it."""
+def _fault(schema: Any) -> tuple[str, Path, str | None] | None:
+    """What is wrong with ``schema``, where in it, and the mend."""
     if not isinstance(schema, dict | bool):
-        return f"a schema is an object (or true or false), not {json_type(schema)}", ()
+        return f"a schema is an object (or true or false), not {json_type(schema)}", (), None
     try:
         dialect = schema.get("$schema", DIALECT) if isinstance(schema, dict) else DIALECT
         if not isinstance(dialect, str) or dialect.rstrip("#") != DIALECT:
-            return f"only JSON Schema 2020-12 is understood; leave out `$schema` or write `{DIALECT}`", ("$schema",)
+            mend = f"leave out `$schema`, or write `{DIALECT}`"
+            return "only JSON Schema 2020-12 is understood", ("$schema",), mend
         error = best_match(Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(schema))
         if error is not None:
-            return _plain(error.message), tuple(error.absolute_path)
+            return _plain(error.message), tuple(error.absolute_path), None
         return _bad_reference(schema, schema, ())
     except RecursionError:
-        return "nested too deep", ()
+        return "nested too deep", (), None
 
 
-def _bad_reference(here: Any, root: Any, path: Path) -> tuple[str, Path] | None:
+def _bad_reference(here: Any, root: Any, path: Path) -> tuple[str, Path, str | None] | None:
     """A `$ref` that leaves the schema or names nothing in it, or a `pattern` that isn't one."""
     if isinstance(here, dict):
         for key in ("$ref", "$dynamicRef"):
             target = here.get(key)
             if isinstance(target, str) and (problem := _reference_problem(target, root)):
-                return problem, (*path, key)
+                return problem, (*path, key), "copy what it names into `$defs`, and write `#/$defs/NAME`"
         pattern = here.get("pattern")
         if isinstance(pattern, str) and (problem := _pattern_problem(pattern)):
-            return problem, (*path, "pattern")
+            return problem, (*path, "pattern"), None
     children: Iterable[tuple[str | int, Any]] = ()
     if isinstance(here, dict):
         children = here.items()
@@ -97,7 +98,7 @@ def _bad_reference(here: Any, root: Any, path: Path) -> tuple[str, Path] | None:
 
 def _reference_problem(target: str, root: Any) -> str | None:
     if not target.startswith("#"):
-        return f"`{target[:100]}` is outside the schema: copy what it names into `$defs`, and write `#/$defs/NAME`"
+        return f"`{target[:100]}` is outside the schema"
     if target == "#" or not target.startswith("#/"):
         return None
     if resolve_pointer(root, target) is None:

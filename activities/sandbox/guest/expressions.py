@@ -12,7 +12,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from ferrata_json import article, dumps, short
+from .json_text import article, dumps, short
 
 
 class BadExpression(Exception):
@@ -228,7 +228,7 @@ def evaluate(text: str, scope: dict[str, Any]) -> Any:
     code = _compiled.get(text)
     if code is None:
         try:
-            tree = ast.parse(text.strip(), "<expression>", "eval")
+            tree = ast.parse(f"({text}\n)", "<expression>", "eval")
         except SyntaxError as error:
             raise BadExpression(f"not an expression: {error.msg}") from None
         code = compile(ast.fix_missing_locations(Rewrite().visit(tree)), "<expression>", "eval")

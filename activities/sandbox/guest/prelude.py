@@ -16,23 +16,27 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-MODULES = """
-abc array ast base64 binascii bisect calendar cmath codecs collections collections.abc colorsys configparser contextlib
-copy csv dataclasses datetime decimal difflib email.message email.utils enum fnmatch fractions functools graphlib
-hashlib heapq hmac html html.entities html.parser io ipaddress itertools json keyword math numbers operator os.path
-pathlib pprint random re reprlib shlex statistics string string.templatelib struct textwrap time tomllib traceback
-types typing unicodedata urllib.parse uuid warnings xml.etree.ElementTree zlib
-""".split()
+MODULES = (
+    *("abc", "array", "ast", "base64", "binascii", "bisect", "calendar", "cmath", "codecs", "collections"),
+    *("collections.abc", "colorsys", "configparser", "contextlib", "copy", "csv", "dataclasses"),
+    *("datetime", "decimal", "difflib", "email.message", "email.utils", "enum", "fnmatch", "fractions"),
+    *("functools", "graphlib", "hashlib", "heapq", "hmac", "html", "html.entities", "html.parser", "io"),
+    *("ipaddress", "itertools", "json", "keyword", "math", "numbers", "operator", "os.path", "pathlib"),
+    *("pprint", "random", "re", "reprlib", "shlex", "statistics", "string", "string.templatelib", "struct"),
+    *("textwrap", "time", "tomllib", "traceback", "types", "typing", "unicodedata", "urllib.parse", "uuid"),
+    *("warnings", "xml.etree.ElementTree", "zlib"),
+)
 """The modules that docs/scripts.md promises. Others are there because these need them."""
 
-SUPPORT = "_io gc linecache os posix threading".split()
+SUPPORT = ("_io", "_thread", "gc", "linecache", "os", "posix", "threading")
 """Needed by the refusals below."""
 
-ENCODINGS = """
-ascii latin_1 utf_8 utf_8_sig utf_16 utf_16_le utf_16_be utf_32 utf_32_le utf_32_be cp437 cp850 cp1250 cp1251 cp1252
-iso8859_1 iso8859_2 iso8859_15 koi8_r mac_roman shift_jis euc_jp gbk gb18030 big5 euc_kr idna punycode unicode_escape
-raw_unicode_escape hex_codec base64_codec rot_13
-""".split()
+ENCODINGS = (
+    *("ascii", "latin_1", "utf_8", "utf_8_sig", "utf_16", "utf_16_le", "utf_16_be", "utf_32", "utf_32_le"),
+    *("utf_32_be", "cp437", "cp850", "cp1250", "cp1251", "cp1252", "iso8859_1", "iso8859_2", "iso8859_15"),
+    *("koi8_r", "mac_roman", "shift_jis", "euc_jp", "gbk", "gb18030", "big5", "euc_kr", "idna", "punycode"),
+    *("unicode_escape", "raw_unicode_escape", "hex_codec", "base64_codec", "rot_13"),
+)
 
 DOCS = "see docs/scripts.md for what is there"
 READ = "reading files needs `grants: {read: [...]}`, which no version can give yet: pass the content in `input`"
@@ -41,15 +45,18 @@ ENV = "environment variables need `grants: {env: [...]}`, which no version can g
 CLOCK = "there is no clock, and no grant for one: bind `${run.started}` in `input`"
 RANDOM = "there is no randomness, and no grant for it: use random.Random(seed) with a seed from `input`"
 PROCESS = "there are no processes, and no grant for them"
+MODEL = "model calls need `grants: {models: [...]}`; then call infer(prompt)"
 TERMINAL = "there is no terminal"
 
 REFUSED = {
-    **dict.fromkeys("socket ssl http urllib.request urllib3 ftplib smtplib requests httpx aiohttp".split(), FETCH),
-    **dict.fromkeys("subprocess multiprocessing pty signal ctypes _ctypes fcntl".split(), PROCESS),
-    **dict.fromkeys("tempfile shutil glob sqlite3 _sqlite3 mmap dbm".split(), READ),
-    **dict.fromkeys("_socket select selectors".split(), FETCH),
-    "secrets": RANDOM,
-    "openai": "model calls need `grants: {models: [...]}`: then call infer(prompt)",
+    FETCH: (
+        *("socket", "_socket", "ssl", "select", "selectors", "asyncio", "http", "urllib.request", "urllib3"),
+        *("ftplib", "smtplib", "requests", "httpx", "aiohttp"),
+    ),
+    PROCESS: ("subprocess", "multiprocessing", "concurrent", "signal", "pty", "fcntl", "ctypes", "_ctypes"),
+    READ: ("tempfile", "shutil", "glob", "fileinput", "mmap", "sqlite3", "_sqlite3", "dbm", "shelve"),
+    RANDOM: ("secrets",),
+    MODEL: ("openai", "anthropic", "litellm"),
 }
 """Modules whose absence is a denial rather than a gap."""
 
@@ -82,9 +89,9 @@ class Finder:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> None:
-        reason = REFUSED.get(name) or REFUSED.get(name.partition(".")[0])
-        if reason is not None:
-            raise DeniedModule(f"import {name}: {reason}", name=name)
+        for reason, names in REFUSED.items():
+            if name in names or name.partition(".")[0] in names:
+                raise DeniedModule(f"import {name}: {reason}", name=name)
         if name.startswith("encodings."):
             return  # codecs.lookup asks; the author gets its LookupError
         raise MissingModule(f"there is no module {name!r} in the sandbox: {DOCS}", name=name)
@@ -153,9 +160,8 @@ def install(log: Callable[[str], None]) -> Output:
     _randomness()
     _threads()
     output = Output(log)
-    for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
-        setattr(sys, name, output)
-    sys.stdin = sys.__stdin__ = None
+    vars(sys).update(dict.fromkeys(("stdout", "stderr", "__stdout__", "__stderr__"), output))
+    vars(sys).update(stdin=None, __stdin__=None)
     vars(builtins).update(input=deny("input", TERMINAL), breakpoint=deny("breakpoint", TERMINAL))
     vars(builtins).pop("help", None)
     sys.addaudithook(_audit)
@@ -199,9 +205,8 @@ def _warm_up() -> None:
     datetime.datetime.strptime("2000-01-01", "%Y-%m-%d").strftime("%d.%m.%Y")
     json.loads(json.dumps({"a": [1.5, None]}))
     re.compile(r"(\w+)|[a-z]*?", re.IGNORECASE)
-    statistics.median([decimal.Decimal("1.5"), 2])
+    statistics.median([decimal.Decimal("1.5"), decimal.Decimal(2)])
     ElementTree.fromstring("<a b='c'>d</a>")
-    "{:,.2f}".format(1234.5)
     ast = sys.modules["ast"]
     ast.unparse(ast.parse("a.b[c]"))
     linecache.checkcache = lambda filename=None: None  # there are no files to check
@@ -236,8 +241,8 @@ def _files() -> None:
     path = os.path
     for name in ("exists", "lexists", "isfile", "isdir", "islink", "getsize", "getmtime", "realpath", "ismount"):
         setattr(path, name, deny(f"os.path.{name}", READ))
-    os.environ = Environment()
-    os.getenv = lambda key, default=None: os.environ[key]
+    environment = Environment()
+    vars(os).update(environ=environment, getenv=environment.__getitem__)
 
 
 class Environment(dict[str, str]):
@@ -251,12 +256,12 @@ def _clock() -> None:
     import datetime
     import time
 
-    for name in """time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time process_time_ns
-            thread_time thread_time_ns clock_gettime clock_gettime_ns clock_getres get_clock_info sleep""".split():
-        if hasattr(time, name):
+    places = {"gmtime": 0, "localtime": 0, "ctime": 0, "asctime": 0, "strftime": 1}
+    for name, function in list(vars(time).items()):
+        if name in places:
+            setattr(time, name, _needs_argument(f"time.{name}", function, places[name]))
+        elif isinstance(function, types.BuiltinFunctionType) and name not in ("strptime", "mktime"):
             setattr(time, name, deny(f"time.{name}", CLOCK))
-    for name, place in (("gmtime", 0), ("localtime", 0), ("ctime", 0), ("asctime", 0), ("strftime", 1)):
-        setattr(time, name, _needs_argument(f"time.{name}", getattr(time, name), place))
     # datetime's classes are static types: their methods can be replaced through the dict behind the proxy only.
     # Done before anybody looked the names up, so that no method cache holds the old ones.
     for cls, names in ((datetime.datetime, ("now", "utcnow")), (datetime.date, ("today",))):
@@ -280,7 +285,7 @@ def _randomness() -> None:
 
     for name in ("urandom", "getrandom"):
         setattr(os, name, deny(f"os.{name}", RANDOM))
-    random._urandom = os.urandom
+    vars(random).update(_urandom=os.urandom)
     original = random.Random.seed
 
     def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
@@ -288,9 +293,10 @@ def _randomness() -> None:
             raise Denied(f"random without a seed: {RANDOM}")
         original(self, a, version)
 
-    random.Random.seed = seed
-    random._inst.seed(0)
-    random.seed = random._inst.seed
+    type.__setattr__(random.Random, "seed", seed)
+    shared = random.seed.__self__  # type: ignore[attr-defined]  # the instance behind the module's functions
+    shared.seed(0)
+    vars(random).update(seed=shared.seed)
 
 
 def _threads() -> None:
@@ -299,4 +305,4 @@ def _threads() -> None:
 
     for name in ("start_new_thread", "start_new", "start_joinable_thread"):
         setattr(_thread, name, deny("threading", f"there are no threads in the sandbox: {DOCS}", Unsupported))
-    threading._start_joinable_thread = _thread.start_joinable_thread
+    vars(threading).update(_start_joinable_thread=vars(_thread)["start_joinable_thread"])

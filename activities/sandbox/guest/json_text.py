@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 # Kept here because a script may replace them in the json module.
 dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-loads = json.JSONDecoder().decode
+loads: Callable[[str], Any] = json.JSONDecoder().decode
 
 
 class NotJSON(Exception):

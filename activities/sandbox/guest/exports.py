@@ -1,5 +1,5 @@
 """The guest's entry points, as sandbox.wit declares them. componentize-py compiles this file, CPython and what
-ferrata_prelude imports into one component.
+prelude imports into one component.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import sys
 import types
 from typing import Any, NoReturn
 
-import ferrata_expressions
-import ferrata_prelude
 import wit_world  # type: ignore[import-not-found]  # generated during the build
 from componentize_py_types import Err  # type: ignore[import-not-found]  # likewise
-from ferrata_json import NotJSON, dumps, encode, loads
 
-OUTPUT = ferrata_prelude.install(wit_world.log)
+from . import expressions as expression_language
+from . import prelude
+from .json_text import NotJSON, dumps, encode, loads
+
+OUTPUT = prelude.install(wit_world.log)
 MESSAGE_LIMIT = 2000
 DETAILS_LIMIT = 64 * 1024
 FRAMES = 10
@@ -74,8 +75,13 @@ def infer(
     if format not in ("text", "json"):
         raise ValueError('infer: format is "text" or "json"')
     asked = {
-        **{"prompt": prompt, "messages": messages, "system": system, "max_tokens": max_tokens},
-        **{"temperature": temperature, "model": model, "format": format},
+        "prompt": prompt,
+        "messages": messages,
+        "system": system,
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "model": model,
+        "format": format,
     }
     payload = encode({key: value for key, value in asked.items() if value is not None}, "infer's arguments")
     try:
@@ -83,7 +89,7 @@ def infer(
     except Err as error:
         data = loads(error.value)
         if data["class"] == "denied":
-            raise ferrata_prelude.Denied(data["message"]) from None
+            raise prelude.Denied(data["message"]) from None
         raise Failure(data["class"], data["code"], data["message"], data["details"]) from None
     return loads(reply)["output"]
 
@@ -113,7 +119,7 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
 
     def evaluate(self, expressions: str, scope: str, output_bytes: int) -> str:
         try:
-            names = ferrata_expressions.make_scope(loads(scope))
+            names = expression_language.make_scope(loads(scope))
             outcomes = [_outcome(text, names) for text in loads(expressions)]
             return _bounded("[" + ",".join(outcomes) + "]", output_bytes)
         except MemoryError:
@@ -123,13 +129,13 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
         try:
             tree = _compile(source, filename, first_line, ast.PyCF_ONLY_AST)
         except SyntaxError as error:
-            return dumps([{"message": error.msg, "line": error.lineno, "column": error.offset}])
+            return dumps([{"message": error.msg, "line": error.lineno or first_line, "column": error.offset or 1}])
         except (ValueError, RecursionError, MemoryError) as error:
             return dumps([{"message": _describe(error), "line": first_line, "column": 1}])
         return dumps(_check_run(tree, first_line))
 
     def modules(self) -> str:
-        return dumps(sorted(name for name in ferrata_prelude.MODULES if name in sys.modules))
+        return dumps(sorted(name for name in prelude.MODULES if name in sys.modules))
 
 
 def _compile(source: str, filename: str, first_line: int, flags: int = 0) -> Any:
@@ -145,7 +151,7 @@ def _check_run(tree: ast.Module, first_line: int) -> list[dict[str, Any]]:
             case ast.FunctionDef(name="run", args=args) if node in tree.body:
                 required = len(args.posonlyargs) + len(args.args) - len(args.defaults)
                 possible = 1 if args.vararg else len(args.posonlyargs) + len(args.args)
-                keywords = args.kw_defaults.count(None)  # type: ignore[arg-type]
+                keywords = args.kw_defaults.count(None)
                 if required <= 1 <= possible and not keywords:
                     return []
                 message = "run must take one argument: def run(input)"
@@ -160,10 +166,10 @@ def _check_run(tree: ast.Module, first_line: int) -> list[dict[str, Any]]:
 def _outcome(text: str, scope: dict[str, Any]) -> str:
     """One expression's result as JSON: ["ok", value] or [class, message]."""
     try:
-        return '["ok",' + encode(ferrata_expressions.evaluate(text, scope), "the value") + "]"
+        return '["ok",' + encode(expression_language.evaluate(text, scope), "the value") + "]"
     except NotJSON as error:
         failure_class, message = "invalid_output", str(error)
-    except ferrata_expressions.BadExpression as error:
+    except expression_language.BadExpression as error:
         failure_class, message = "invalid_input", str(error)
     except MemoryError:
         raise
@@ -194,9 +200,9 @@ def _script_error(error: BaseException, filename: str) -> Err:
         return _error("script_error", error.message, loads(error.details), error.code)
     if isinstance(error, Failure):
         return _error(error.failure_class, error.message, {**(error.details or {}), **details}, error.code)
-    if isinstance(error, ferrata_prelude.Denied):
+    if isinstance(error, prelude.Denied):
         return _error("denied", _describe(error, named=False) + place, details)
-    if isinstance(error, ferrata_prelude.Unsupported):
+    if isinstance(error, prelude.Unsupported):
         return _error("unsupported", _describe(error, named=False) + place, details)
     return _error("script_error", _describe(error) + place, details)
 
@@ -249,5 +255,3 @@ def _clean(text: str, limit: int | None = MESSAGE_LIMIT) -> str:
     if limit is not None and len(text) > limit:
         text = text[: limit - 3] + "..."
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-

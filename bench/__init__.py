@@ -1,0 +1,1 @@
+"""Benchmarks: Ferrata beside hand-written Temporal workflows of the same work, in the same run, as ratios."""
