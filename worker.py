@@ -68,7 +68,6 @@ async def connect(name: str) -> Client:
     from temporalio.client import Client
     from temporalio.contrib.pydantic import pydantic_data_converter
     from temporalio.envconfig import ClientConfig
-    from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
     from temporalio.service import RPCError
 
     try:
@@ -77,15 +76,10 @@ async def connect(name: str) -> Client:
         raise CannotServe(EXIT_CONFIG, f"Temporal's connection settings can't be read: {error}") from error
     config.setdefault("target_host", DEFAULT_ADDRESS)
     address = config["target_host"]
-    # Warnings of the SDK's core (a server that went away, say) become log lines like ours.
-    core_log = LogForwardingConfig(logger=logging.getLogger("temporalio.core"), prepend_target_on_message=False)
-    core_filter = TelemetryFilter(core_level="WARN", other_level="ERROR")
-    runtime = Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=core_filter, forwarding=core_log)))
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await Client.connect(
                 **config,
-                runtime=runtime,
                 data_converter=pydantic_data_converter,
                 identity=f"{os.getpid()}@{socket.gethostname()} {name}",
             )

@@ -6,12 +6,12 @@ from typing import Any
 
 from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
 
-from graph.compiled import AfterStatus, CompiledGraph, CompiledNode, Kind, Rung
+from graph.compiled import AfterStatus, Kind, Rung
 from graph.values import Ref
 
 
 class Brief(BaseModel):
-    """A part of the plan. What has its default is left out of its JSON: history keeps the plan of thousands of nodes."""
+    """A part of the plan. What has its default is left out of its JSON: plans of thousands of nodes go to history."""
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

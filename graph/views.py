@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 from graph.durations import format_duration
@@ -10,28 +9,30 @@ from graph.errors import OperateError
 from graph.mermaid import mermaid
 from graph.nearest import suggest
 from graph.plan import Plan
-from graph.state import Error, NodeState, Usage
+from graph.state import Error, NodeState, NodeStatus, Usage
 from graph.values import ANSWER_LIMIT, JSON, Value, encode
 
 __all__ = ["deadline_error", "failures", "mermaid", "output", "progress", "state"]
 
+CONCLUDED: tuple[NodeStatus, ...] = ("succeeded", "failed", "skipped", "cancelled")
 SHOWN = 10
 """Names listed in progress before it only counts."""
 
 
 def progress(
-    plan: Plan, status: str, nodes: Mapping[str, NodeState], escalations: int, warnings: list[str]
+    status: str,
+    plan: Plan,
+    counts: Mapping[NodeStatus, int],
+    running: list[str],
+    items: Mapping[str, int],
+    escalations: int,
+    warnings: list[str],
 ) -> dict[str, JSON]:
     """How far a run is: counts of nodes by status, of map items, the nodes active now, and markdown of the same."""
-    counts = Counter(node.status for node in nodes.values())
-    running = [name for name, node in nodes.items() if node.status in ("active", "waiting")]
-    items: Counter[str] = Counter()
-    for node in nodes.values():
-        if node.executions and node.executions[-1].items:
-            items.update(node.executions[-1].items)
-    done = sum(counts[key] for key in ("succeeded", "failed", "skipped", "cancelled"))
-    lines = [f"**{plan.name}**: {status}, {done} of {len(nodes)} nodes concluded"]
-    lines += [f"- {key}: {counts[key]}" for key in ("succeeded", "failed", "skipped", "cancelled") if counts[key]]
+    total = len(plan.nodes)
+    done = sum(counts.get(key, 0) for key in CONCLUDED)
+    lines = [f"**{plan.name}**: {status}, {done} of {total} nodes concluded"]
+    lines += [f"- {key}: {counts[key]}" for key in CONCLUDED if counts.get(key)]
     if items:
         lines.append("- items: " + ", ".join(f"{value} {key}" for key, value in items.items() if key != "items"))
     if escalations:
@@ -42,7 +43,7 @@ def progress(
     return {
         "graph": plan.name,
         "status": status,
-        "nodes": {"total": len(nodes), **counts},
+        "nodes": {"total": total, **{key: value for key, value in counts.items() if value}},
         "items": dict(items),
         "running": running[:SHOWN],
         "escalations": escalations,

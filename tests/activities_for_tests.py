@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -69,3 +70,34 @@ async def odd_failure(kind: str) -> Any:
         "huge code": ApplicationError("told to fail", type="C" * 100_000),
         "worker_shutdown": ApplicationError("told to fail", type="worker_shutdown"),
     }[kind]
+
+
+@activity.defn
+async def take_nothing() -> str:
+    """Has no parameters."""
+    return "nothing taken"
+
+
+@activity.defn
+async def refuse(run: str) -> str:
+    """Always fails, and tells Temporal not to try again."""
+    note("refuse", run=run, key="")
+    raise ApplicationError("never", type="NEVER", non_retryable=True)
+
+
+@activity.defn
+async def bytes_result() -> bytes:
+    """What JSON can't hold."""
+    return b"\x00\xff"
+
+
+@activity.defn
+async def sleep_for(run: str, seconds: float) -> str:
+    """Notes how it ended."""
+    note("sleep_for", run=run, key="", event="start")
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        note("sleep_for", run=run, key="", event="cancelled")
+        raise
+    return "slept"

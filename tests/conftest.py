@@ -65,6 +65,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "yes": {"reply": {"accept": True, "reason": "fine"}},
     "no": {"reply": {"accept": False, "reason": "too short"}},
     "garbled": {"reply": "perhaps"},
+    "doubtful": {"replies": ["perhaps", {"accept": True, "reason": "fine"}]},
     "unhurried": {"reply": "at last", "delay": "1500ms", "usage": {"input_tokens": 7, "output_tokens": 3}},
 }
 """Stub models of the shared worker. Each notes its calls in ``<name>.jsonl``."""

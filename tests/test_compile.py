@@ -248,9 +248,9 @@ def test_a_graph_without_a_name_is_called_by_its_file() -> None:
 
 def test_a_long_chain_of_nodes_compiles() -> None:
     nodes: dict[str, Any] = {"n0": {"value": 1}}
-    nodes |= {f"n{i}": {"value": f"${{n{i - 1}}}"} for i in range(1, 1200)}
+    nodes |= {f"n{i}": {"value": f"${{n{i - 1}}}"} for i in range(1, 2000)}
     graph = compile_graph(from_object({"nodes": nodes}, "big"), NoFiles()).graph
-    assert len(graph.nodes) == 1200
+    assert len(graph.nodes) == 2000
 
 
 WORDS = sorted(

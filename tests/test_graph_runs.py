@@ -82,7 +82,7 @@ CLOSED = {"type": "object", "properties": {"name": {"type": "string"}}, "additio
         ({"work": WORK, "b": {"value": "${werk}"}}, "unknown_name", ["`werk`", "did you mean `work`"]),
         (
             {"work": {**WORK, "output_schema": CLOSED}, "b": {"value": "${work.nmae}"}},
-            "unknown_property",
+            "type_error",
             ["nmae", "did you mean `name`"],
         ),
         ({"work": WORK, "b": {"scrpt": "def run(input): ..."}}, "unknown_key", ["`scrpt`", "did you mean `script`"]),

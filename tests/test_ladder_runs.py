@@ -218,7 +218,8 @@ async def test_the_last_attempt_decides_the_code(runs: Runs) -> None:
 async def test_a_check_that_rejected_last_makes_the_code_rejected_and_is_named(
     runs: Runs, checks: dict[str, JSON], name: str
 ) -> None:
-    failed = await runs.fail({"nodes": {"work": {"value": {"from": "small"}, **checks}}})
+    node = {"function": "functions_for_tests:echo", "input": {"value": {"from": "small"}}, **checks}
+    failed = await runs.fail({"nodes": {"work": node}})
     assert failed.code == "rejected"
     assert "`work`" in failed.message
     assert name in failed.message
@@ -253,7 +254,8 @@ async def test_what_nobody_serves_or_a_bad_schema_is_refused_before_the_first_no
     runs: Runs, node: JSON, code: str, named: str
 ) -> None:
     if isinstance(node, dict):
-        node["nodes"] = {"first": {"function": "functions_for_tests:count", "input": {"run": "${run.id}"}}, **node["nodes"]}
+        before = {"function": "functions_for_tests:count", "input": {"run": "${run.id}"}}
+        node = {"nodes": {"before": before, **node["nodes"]}}
     failed = await runs.fail(node)
     assert failed.code == code
     assert named in failed.message

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,23 +17,9 @@ from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
 from cli.server import SEARCH_ATTRIBUTES, DevServer, ServerError, port_is_free, temporal_binary
+from worker_process import assert_gone
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def gone_within(pid: int, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not alive(pid)
 
 
 async def registered(client: Client, namespace: str) -> set[str]:
@@ -85,7 +70,7 @@ async def test_state_in_a_file_survives_a_restart_on_the_same_port(tmp_path: Pat
         await client.start_workflow("NobodyServesIt", id="kept", task_queue="nobody")
         pid = first.pid
     assert pid is not None
-    assert not alive(pid)
+    assert_gone([pid], 0)
     assert port_is_free(first.port)
     async with DevServer(db=db, port=first.port) as second:
         client = await Client.connect(second.address)
@@ -101,14 +86,13 @@ async def test_a_cancelled_start_leaves_nothing_behind() -> None:
     start.cancel()
     with pytest.raises(asyncio.CancelledError):
         await start
-    assert not alive(pid)
+    assert_gone([pid], 0)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ties a foreign program to its parent")
 def test_it_dies_with_a_parent_that_is_killed() -> None:
     script = """
-        import time
-        from cli.server import DevServer
+                from cli.server import DevServer
         with DevServer() as server:
             print(server.pid, flush=True)
             time.sleep(60)
@@ -117,9 +101,9 @@ def test_it_dies_with_a_parent_that_is_killed() -> None:
     with parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        assert alive(pid)
+        os.kill(pid, 0)
         parent.send_signal(signal.SIGKILL)
-    assert gone_within(pid, 5)
+    assert_gone([pid])
 
 
 def test_settings_for_another_cluster_do_not_reach_it(monkeypatch: pytest.MonkeyPatch, server: DevServer) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cli.supervisor import EXIT_CONFIG, EXIT_SOFTWARE
+from worker_process import assert_gone
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -73,15 +74,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for supervised in started:
         supervised.process.kill()
         supervised.process.wait()
-
-
-def assert_gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 5
-    for pid in pids:
-        while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
 
 
 def test_ready_is_said_once_all_children_serve(start: Start) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -18,6 +19,23 @@ from cli.server import DevServer, without_temporal
 
 ROOT = Path(__file__).resolve().parent.parent
 STARTED = re.compile(r"started (\S+) as process (\d+)$", re.MULTILINE)
+
+
+def assert_gone(pids: Iterable[int], seconds: float = 5) -> None:
+    """Fail if one of these processes is still there after some seconds."""
+    deadline = time.monotonic() + seconds
+    for pid in pids:
+        while _alive(pid):
+            assert time.monotonic() < deadline, f"process {pid} is still there"
+            time.sleep(0.02)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class WorkerProcess:

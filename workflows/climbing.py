@@ -85,10 +85,9 @@ class Climber:
             )
 
     async def delay(self, node: NodePlan, milliseconds: int) -> None:
-        state = self.record.nodes[node.name]
-        state.status = "waiting"
+        self.record.mark(node.name, "waiting")
         await self.interruptible(node, lambda: asyncio.sleep(milliseconds / 1000))
-        state.status = "active"
+        self.record.mark(node.name, "active")
 
     async def _attempt(
         self, node: NodePlan, execution: Execution, step: Step, feedback: Feedback | None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from temporalio import workflow
 
 from graph.plan import NodePlan, Plan
@@ -28,6 +30,9 @@ class Record:
         self.input = input
         self.run = run
         self.nodes: dict[str, NodeState] = {node.name: NodeState() for node in plan.nodes}
+        self.counts: Counter[NodeStatus] = Counter({"idle": len(plan.nodes)})
+        self.running: dict[str, None] = {}
+        """Active and waiting nodes, in the order they started."""
         self.values: dict[str, Value] = {}
         self.usage = Usage()
         self.escalations: list[Entry] = []
@@ -35,11 +40,32 @@ class Record:
         self.failures: list[str] = []
         """Nodes whose failure fails the run, in history order."""
         self.warnings: list[str] = []
+        self._maps = [node.name for node in plan.nodes if node.map]
         self._last_id = 0
+
+    def map_items(self) -> Counter[str]:
+        """Items of all maps by status, and ``items``: how many there are."""
+        items: Counter[str] = Counter()
+        for name in self._maps:
+            executions = self.nodes[name].executions
+            if executions and executions[-1].items:
+                items.update(executions[-1].items)
+        return items
 
     @property
     def statuses(self) -> dict[str, NodeStatus]:
         return {name: node.status for name, node in self.nodes.items()}
+
+    def mark(self, name: str, status: NodeStatus, reason: str | None = None) -> None:
+        """Set a node's status; ``reason`` is why it was skipped, cancelled or never started."""
+        state = self.nodes[name]
+        self.counts[state.status] -= 1
+        self.counts[status] += 1
+        state.status, state.reason = status, reason
+        if status in ("active", "waiting"):
+            self.running[name] = None
+        else:
+            self.running.pop(name, None)
 
     def begin(self, node: NodePlan) -> Execution:
         """A new execution of ``node``, fed by those of its sources that ran."""
@@ -50,7 +76,7 @@ class Record:
             if self.nodes[name].executions
         ]
         execution = Execution(self._last_id, sources)
-        self.nodes[node.name].status = "active"
+        self.mark(node.name, "active")
         self.nodes[node.name].executions.append(execution)
         return execution
 
@@ -77,7 +103,7 @@ class Record:
         """Conclude an execution and its node, once."""
         execution.status = status
         execution.error = error
-        self.nodes[node.name].status = status
+        self.mark(node.name, status)
         for attempt in execution.attempts:
             if attempt.status == "running":
                 attempt.status = "cancelled"
@@ -87,10 +113,8 @@ class Record:
 
     def forget(self, node: NodePlan, reason: str) -> None:
         """The guard was false: the node is skipped, and its execution never was."""
-        state = self.nodes[node.name]
-        state.executions.pop()
-        state.status = "skipped"
-        state.reason = reason
+        self.nodes[node.name].executions.pop()
+        self.mark(node.name, "skipped", reason)
 
     async def scope(self, names: list[str]) -> Scope:
         """What an activity needs to bind: values of ``names`` as they are, or packed away if together too large."""

@@ -147,7 +147,15 @@ class RunGraph:
         record = self._record
         if record is None:
             return {"status": self._status}
-        return views.progress(record.plan, self._status, record.nodes, len(record.escalations), record.warnings)
+        return views.progress(
+            self._status,
+            record.plan,
+            record.counts,
+            list(record.running),
+            record.map_items(),
+            len(record.escalations) + record.child_escalations,
+            record.warnings,
+        )
 
     @workflow.query
     def progress(self) -> dict[str, JSON]:

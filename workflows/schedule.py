@@ -55,15 +55,14 @@ class Schedule:
         try:
             for source in node.sources:
                 await self._settled[source].wait()
-            decision = decide(node, self.record.statuses, self._optional, self._handlers, self.stopping)
+            statuses = {source: self.record.nodes[source].status for source in node.sources}
+            decision = decide(node, statuses, self._optional, self._handlers, self.stopping)
             if decision.action == "start":
                 if decision.handles and self.stopping:
                     self._handlers |= {node.name}
                 await self._work(node)
             else:
-                state = self.record.nodes[node.name]
-                state.status = "skipped" if decision.action == "skip" else "idle"
-                state.reason = decision.reason
+                self.record.mark(node.name, "skipped" if decision.action == "skip" else "idle", decision.reason)
         finally:
             self._settled[node.name].set()
             self.concluded()
@@ -83,7 +82,7 @@ class Schedule:
                 self._stop()
         except Stopped:
             self.record.conclude(node, execution, "cancelled")
-            self.record.nodes[node.name].reason = "the run was already failing"
+            self.record.mark(node.name, "cancelled", "the run was already failing")
         except asyncio.CancelledError:
             self.record.conclude(node, execution, "cancelled")
             raise

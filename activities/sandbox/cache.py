@@ -12,11 +12,14 @@ import hashlib
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from graph.errors import FerrataError
 
+UNUSED = 30 * 24 * 3600
+"""Seconds after which a file that no process loaded is removed."""
 PROJECT = Path(__file__).resolve().parents[2]
 
 
@@ -48,19 +51,25 @@ HINT = "set FERRATA_CACHE to a folder of your own"
 
 
 def find(folder: Path, key: str, suffix: str) -> Path | None:
-    """The intact file made from ``key``, or None; damaged ones are removed."""
+    """The intact file made from ``key``, marked as used, or None; damaged ones are removed."""
     for path in sorted(folder.glob(f"{key}-*{suffix}")):
         with contextlib.suppress(FileNotFoundError):  # another process may be tidying up too
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             if path.name == f"{key}-{digest}{suffix}":
+                with contextlib.suppress(OSError):  # a read-only cache, shipped with an image
+                    path.touch()
                 return path
             path.unlink(missing_ok=True)
     return None
 
 
 def store(folder: Path, key: str, suffix: str, data: bytes | bytearray) -> Path:
-    """Write ``data`` (mode 0600), visible whole or not at all, and return where."""
+    """Write ``data`` (mode 0600), visible whole or not at all, and return where. Files long unused make room."""
+    for old in folder.glob("*-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - old.stat().st_mtime > UNUSED:
+                old.unlink()
     digest = hashlib.sha256(data).hexdigest()
     path = folder / f"{key}-{digest}{suffix}"
     handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")  # mkstemp makes it 0600

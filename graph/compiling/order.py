@@ -49,11 +49,13 @@ def check_order(context: Context, drafts: list[Draft], output: Bindings) -> None
         _report_cycle(context, by_name, cycle)
     if cycles:
         return
+    # Only of a node that somebody needs failed can it matter that another needs it succeeded.
+    contested = {name for draft in drafts for name, status in draft.after.items() if status == "failed"}
     known: dict[str, _Known] = {}
     never: dict[str, str] = {}
     for name in TopologicalSorter(sources).static_order():
         draft = by_name[name]
-        found = _conclude(draft, sources[name], known, never)
+        found = _conclude(draft, sources[name], known, never, contested)
         if isinstance(found, _Known):
             known[name] = found
             _warn_of_join(context, draft, sources[name], known)
@@ -112,7 +114,7 @@ def _report_cycle(context: Context, drafts: dict[str, Draft], cycle: list[str]) 
 
 
 def _conclude(
-    draft: Draft, sources: list[str], known: dict[str, _Known], never: dict[str, str]
+    draft: Draft, sources: list[str], known: dict[str, _Known], never: dict[str, str], contested: set[str]
 ) -> _Known | tuple[str, str | None]:
     """What holds whenever the node runs; or why it never does, and the mend."""
     result = _Known(guards=frozenset().union(*(known[s].guards for s in sources if _needs(draft, s))))
@@ -122,7 +124,10 @@ def _conclude(
             continue
         if source in never:
             return f"it waits for `{source}`, which never runs", None
-        for fact in [*known[source].facts.values(), Fact(f"node {source}", status, source, f"`{source}` {status}")]:
+        facts = list(known[source].facts.values())
+        if source in contested:
+            facts.append(Fact(f"node {source}", status, source, f"`{source}` {status}"))
+        for fact in facts:
             if clash := _add(result, fact):
                 names = dict.fromkeys(o for o in (clash.origin, fact.origin, source) if o in sources)
                 anyway = ", ".join(f"{name}: any" for name in names)

@@ -7,7 +7,7 @@ taken for a list. Combinations (`anyOf`, `if`, ...) only ever add to that, so th
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,10 +65,10 @@ def check_types(context: Context, drafts: list[Draft], output: Bindings, templat
     for draft in drafts:
         scope = shapes.scope_of(draft)
         for use in draft.bindings.uses:
-            _check_use(context, use, {k: v for k, v in scope.items() if k not in use.untyped})
+            _check_use(context, use, scope)
         _check_expected(context, draft, scope)
         _check_child_input(context, draft)
-    scope = shapes.run_scope()
+    scope = _Scope(shapes, {})
     for use in output.uses:
         _check_use(context, use, scope)
 
@@ -81,18 +81,21 @@ class _Shapes:
         self._input = UNKNOWN if input_schema is None else Shape(input_schema, input_schema)
         self._nodes: dict[str, Shape] = {}
 
-    def run_scope(self) -> dict[str, Shape]:
-        """The names in scope everywhere."""
-        return {**{n: self.node(n) for n in self._drafts}, "input": self._input, "run": Shape(RUN_SCHEMA, RUN_SCHEMA)}
-
-    def scope_of(self, draft: Draft) -> dict[str, Shape]:
+    def scope_of(self, draft: Draft) -> _Scope:
         """The names in scope in a node's expressions."""
-        scope = self.run_scope()
+        own = {"output": self._one(draft)}
         if "over" in draft.spec.model_fields_set:
-            scope["item"] = self._item(draft, scope)
-            scope["index"] = Shape({"type": "integer"}, True)
-        scope["output"] = self._one(draft)
-        return scope
+            own["item"] = self._item(draft, _Scope(self, {}))
+            own["index"] = Shape({"type": "integer"}, True)
+        return _Scope(self, own)
+
+    def named(self, name: str) -> Shape:
+        """What is in scope everywhere: the run's names and the nodes."""
+        if name == "input":
+            return self._input
+        if name == "run":
+            return Shape(RUN_SCHEMA, RUN_SCHEMA)
+        return self.node(name) if name in self._drafts else UNKNOWN
 
     def node(self, name: str) -> Shape:
         """What a node's value looks like to others."""
@@ -135,7 +138,7 @@ class _Shapes:
             return UNKNOWN if alone is not None else Shape({"type": "string"}, True)
         return Shape({"type": _type_of(tree)}, True)
 
-    def _item(self, draft: Draft, scope: Mapping[str, Shape]) -> Shape:
+    def _item(self, draft: Draft, scope: _Scope) -> Shape:
         """What one item of a map looks like, if the list is a plain path into something known."""
         items = _template_shape(draft.spec.over, scope)
         if items is None:
@@ -146,6 +149,20 @@ class _Shapes:
         if draft.spec.batch is not None:
             return Shape({"type": "array", "items": inner.schema}, inner.root)
         return inner
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """The shapes of names, those of one node's expressions first."""
+
+    shapes: _Shapes
+    own: Mapping[str, Shape]
+
+    def of(self, name: str, untyped: Collection[str] = ()) -> Shape:
+        """The shape of ``name``; unknown if it is among ``untyped``, or not in scope."""
+        if name in untyped:
+            return UNKNOWN
+        return self.own[name] if name in self.own else self.shapes.named(name)
 
 
 def _map_shape(one: Shape) -> Shape:
@@ -170,15 +187,15 @@ def _map_shape(one: Shape) -> Shape:
     return Shape(schema, one.root, is_map=True)
 
 
-def _check_use(context: Context, use: Use, scope: Mapping[str, Shape]) -> None:
+def _check_use(context: Context, use: Use, scope: _Scope) -> None:
     for reference in use.expression.references:
-        shape = scope.get(reference.root, UNKNOWN)
+        shape = scope.of(reference.root, use.untyped)
         found = _follow(shape, reference)
         if isinstance(found, Wrong):
             place = (use.path, reference.line, reference.column)
             context.place.in_text(*place, "type_error", f"`{_text(reference)}`: {found.message}", found.hint)
     for name, line, column in _iterated(use):
-        if scope.get(name, UNKNOWN).is_map:
+        if scope.of(name).is_map:
             wrong = _map_as_list(name)
             context.place.in_text(use.path, line, column, "type_error", f"`{name}`: {wrong.message}", wrong.hint)
 
@@ -307,7 +324,7 @@ def _iterated(use: Use) -> list[tuple[str, int, int]]:
     return [(r.root, r.line, r.column) for r in use.expression.references if r.root in names and not r.path]
 
 
-def _template_shape(tree: JSON, scope: Mapping[str, Shape]) -> Shape | None:
+def _template_shape(tree: JSON, scope: _Scope) -> Shape | None:
     """The shape of a template that is a plain path; None if it isn't one, or wrong (which is reported elsewhere)."""
     if not isinstance(tree, str) or "${" not in tree:
         return None
@@ -317,18 +334,18 @@ def _template_shape(tree: JSON, scope: Mapping[str, Shape]) -> Shape | None:
         return None
     if alone is None or alone.host is None or alone.host.function is not None:
         return None
-    found = _follow(scope.get(alone.host.root, UNKNOWN), alone.references[0])
+    found = _follow(scope.of(alone.host.root), alone.references[0])
     return None if isinstance(found, Wrong) else found
 
 
-def _check_expected(context: Context, draft: Draft, scope: Mapping[str, Shape]) -> None:
+def _check_expected(context: Context, draft: Draft, scope: _Scope) -> None:
     """`over` must be a list; guards, `until` and `expr` must be booleans."""
     for use in draft.bindings.uses:
         host = use.expression.host
         if host is None or host.root in use.untyped or not use.alone:
             continue
         key = use.path[2]
-        shape = _follow(scope.get(host.root, UNKNOWN), use.expression.references[0])
+        shape = _follow(scope.of(host.root), use.expression.references[0])
         if isinstance(shape, Wrong):
             continue
         if key == "over" and len(use.path) == 3 and host.function is None:

@@ -1,0 +1,2 @@
+def run(input):
+    return input["number"] * input["factor"]
