@@ -9,7 +9,7 @@ CODE := activities bench cli examples graph tests workflows worker.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo dev worker test check format-check lint types compose-check format bench histories lock clean
+.PHONY: help setup demo dev worker test check format-check lint types compose-check format bench schema histories lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ setup: $(VENV)/.installed ## Make .venv: packages, the temporal binary, the scri
 demo: setup ## Run the licence audit of this environment on a server and worker of its own
 	@$(RUN) -m examples.licenses.demo
 
+# What the examples need; a value of your own wins.
+dev worker: export FERRATA_FUNCTIONS ?= examples.licenses.functions
+
 dev: setup ## Start a development server (UI at 8233) and a worker; Ctrl-C stops both
 	@$(BIN)/ferrata dev
 
@@ -65,11 +68,15 @@ format: setup ## Format the code and sort imports
 	@$(BIN)/ruff check --quiet --fix-only --select I $(CODE)
 	@$(BIN)/ruff format $(CODE)
 
-bench: setup ## Measure throughput and latency on this machine
-	@$(RUN) -m bench
+bench: setup ## Measure against hand-written workflows on this machine (BENCH_ARGS="fanout" for one part)
+	@$(RUN) -m bench.run $(BENCH_ARGS)
+
+schema: setup ## Write docs/graph.schema.json anew, from the language's models
+	@$(RUN) -m graph.schema > docs/graph.schema.json.new
+	@mv docs/graph.schema.json.new docs/graph.schema.json
 
 histories: setup ## Record tests/histories anew (after a deliberate change of workflow code)
-	@$(RUN) -m tests.record_histories
+	@$(RUN) tests/record_histories.py
 
 lock: $(VENV)/.made ## Resolve requirements.lock again, for all supported Python versions (UPGRADE=1 takes newer ones)
 	@test -x $(BIN)/uv || $(RUN) -m pip install --quiet --disable-pip-version-check uv

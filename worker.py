@@ -106,7 +106,7 @@ async def serve_orchestrator(settings: Settings, client: Client, ready: asyncio.
     from temporalio.worker import Worker
 
     from activities.registry import local_activities
-    from workflows import WORKFLOWS, workflow_runner
+    from workflows import INTERCEPTORS, WORKFLOWS, workflow_runner
 
     worker = Worker(
         client,
@@ -115,6 +115,7 @@ async def serve_orchestrator(settings: Settings, client: Client, ready: asyncio.
         activities=local_activities(settings),
         no_remote_activities=True,
         workflow_runner=workflow_runner(),
+        interceptors=INTERCEPTORS,
         graceful_shutdown_timeout=GRACE,
     )
     await _run(worker, client, ready, stop)

@@ -20,13 +20,11 @@ from temporalio.worker import (
 
 from activities.store import StoreError
 from graph.errors import Failure, FerrataError, LoadError
-from graph.values import JSON, encode, trim
+from graph.values import trim, within_limit
 from graph.wire import WORKER_SHUTDOWN, FailureRecord
 
 BEAT = 0.5
 """Seconds between heartbeats; short activities end before the first."""
-DETAILS_LIMIT = 16 * 1024
-"""Bytes of an error's details that history keeps."""
 
 
 def as_application_error(code: str, record: FailureRecord) -> ApplicationError:
@@ -40,21 +38,6 @@ def as_application_error(code: str, record: FailureRecord) -> ApplicationError:
         non_retryable=True,
         category=ApplicationErrorCategory.BENIGN,
     )
-
-
-def within_limit(details: dict[str, Any]) -> dict[str, JSON]:
-    """``details``, or the parts of it that fit and the names of those that don't."""
-    kept: dict[str, JSON] = {}
-    left: list[str] = []
-    room = DETAILS_LIMIT
-    for key, value in details.items():
-        size = len(encode(value))
-        if size <= room:
-            kept[key] = value
-            room -= size
-        else:
-            left.append(key)
-    return {**kept, "trimmed": f"too large to keep: {', '.join(left)}"} if left else kept
 
 
 class Boundary(Interceptor):
@@ -77,10 +60,11 @@ class _Outbound(ActivityOutboundInterceptor):
 
 class _Inbound(ActivityInboundInterceptor):
     def init(self, outbound: ActivityOutboundInterceptor) -> None:
-        super().init(_Outbound(outbound))
+        self._outbound = _Outbound(outbound)
+        super().init(self._outbound)
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        beating = asyncio.create_task(beat()) if activity.info().heartbeat_timeout else None
+        beating = asyncio.create_task(beat(self._outbound)) if activity.info().heartbeat_timeout else None
         try:
             return await super().execute_activity(input)
         except asyncio.CancelledError:
@@ -102,11 +86,14 @@ class _Inbound(ActivityInboundInterceptor):
                     await beating
 
 
-async def beat() -> None:
-    """Heartbeat for ever: cancellation and pause reach an activity by the answers."""
+async def beat(outbound: ActivityOutboundInterceptor) -> None:
+    """Heartbeat for ever: cancellation and pause reach an activity by the answers.
+
+    Not by ``activity.heartbeat()``: for an activity in a thread, that waits for the event loop, which this runs on.
+    """
     while True:
         await asyncio.sleep(BEAT)
-        activity.heartbeat()
+        outbound.heartbeat()
 
 
 def translated(error: FerrataError) -> ApplicationError:

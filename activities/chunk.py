@@ -21,7 +21,6 @@ from graph.compiled import CompiledNode, Over
 from graph.errors import Failure
 from graph.ladder import Attempt as Step
 from graph.ladder import Climb, Escalation
-from graph.state import Usage
 from graph.values import JSON, Ref, digest, encode
 from graph.wire import (
     CHUNK,

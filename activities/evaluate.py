@@ -13,7 +13,7 @@ from graph.errors import Failure
 from graph.expressions import Expression, fill, parse_expression, templates_in
 from graph.resolve import resolve
 from graph.spec_errors import json_type
-from graph.values import JSON, Value, encode
+from graph.values import JSON, Value, check_depth, encode
 from graph.wire import Scope
 
 
@@ -108,7 +108,9 @@ class Environment:
             for part in template.parts
             if isinstance(part, Expression)
         }
-        return fill(tree, await self.evaluate(list(expressions.values())))
+        bound = fill(tree, await self.evaluate(list(expressions.values())))
+        check_depth(bound)
+        return bound
 
     async def condition(self, text: str, what: str) -> bool:
         """Whether the bare expression ``text`` holds; ``what`` is how the message calls it.

@@ -20,7 +20,7 @@ from temporalio.exceptions import ApplicationError
 
 from graph.errors import Failure, LoadError, Problem
 from graph.nearest import suggest
-from graph.values import JSON, trim
+from graph.values import CODE_LIMIT, JSON, trim
 from graph.world import FunctionInfo
 
 FEEDBACK = "feedback"
@@ -69,7 +69,11 @@ class Functions:
         problem = self.problem(function)
         if problem is not None:
             return problem
-        parameters = inspect.signature(self._target(function)).parameters.values()
+        try:
+            parameters = inspect.signature(self._target(function)).parameters.values()
+            self._signature(function)
+        except Exception as error:  # a type hint may be any expression
+            return f"the signature and type hints of `{function}` can't be read: {type(error).__name__}: {error}"
         named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         return FunctionInfo(
             required=tuple(p.name for p in named if p.default is p.empty and p.name != FEEDBACK),
@@ -77,6 +81,12 @@ class Functions:
             if any(p.kind is p.VAR_KEYWORD for p in parameters)
             else tuple(p.name for p in named if p.name != FEEDBACK),
         )
+
+    def _signature(self, function: str) -> type[BaseModel]:
+        model = self._signatures.get(function)
+        if model is None:
+            model = self._signatures[function] = signature_model(function, self._target(function))
+        return model
 
     def _target(self, function: str) -> Callable[..., Any]:
         module, _, name = function.partition(":")
@@ -100,10 +110,15 @@ class Functions:
             return await in_own_thread(lambda: target(*args, **kwargs))
         except ApplicationError as error:
             details = {"details": list(error.details)} if error.details else {}
-            raise Failure("function_error", trim(error.message), code=error.type, details=details) from error
+            code = trim(error.type, CODE_LIMIT) if error.type else None
+            raise Failure("function_error", trim(error.message), code=code, details=details) from error
         except Failure:
             raise
-        except Exception as error:  # a user's function may raise anything
+        except (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+            # A user's function may raise anything; only being cancelled from outside is no failure of its own.
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
             frames: dict[str, Any] = {"type": type(error).__name__, "traceback": own_frames(error)}
             raise Failure("function_error", trim(f"{type(error).__name__}: {error}"), details=frames) from error
 
@@ -119,11 +134,8 @@ class Functions:
             named = {first: input}
         if FEEDBACK in parameters and FEEDBACK not in named:
             named[FEEDBACK] = feedback
-        model = self._signatures.get(function)
-        if model is None:
-            model = self._signatures[function] = signature_model(function, target)
         try:
-            checked = model.model_validate(named)
+            checked = self._signature(function).model_validate(named)
         except ValidationError as error:
             wrong = [
                 {"path": "/".join(str(part) for part in item["loc"]), "message": item["msg"]}
@@ -173,7 +185,7 @@ async def in_own_thread(work: Callable[[], Any]) -> Any:
             outcome, error = context.run(work), None
         except BaseException as caught:  # handed to the awaiting task, whatever it is
             outcome, error = None, caught
-            if isinstance(caught, StopIteration | SystemExit | KeyboardInterrupt):  # a future can't carry these
+            if isinstance(caught, StopIteration) or not isinstance(caught, Exception):  # a future can't carry these
                 error = RuntimeError(f"the function raised {type(caught).__name__}: {caught}")
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, outcome, error)

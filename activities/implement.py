@@ -52,15 +52,15 @@ class Work:
     rejected: list[JSON]
     """Takes an answer that can't be used, for whoever is shown what was rejected."""
 
-    async def run(self, input: JSON) -> JSON:
-        """The output for ``input``. Raises Failure."""
+    async def run(self, input: JSON, previous: JSON = None) -> JSON:
+        """The output for ``input``; ``previous`` is a loop's output before this one. Raises Failure."""
         implementation = self.implementation
         if implementation.kind == "value":
             return await self.env.bind(implementation.value)
         if implementation.kind == "script":
             return await self._script(input)
         if implementation.kind == "infer":
-            return await self._infer()
+            return await self._infer(previous)
         if implementation.kind == "function" and implementation.function:
             feedback = self.feedback.to_json() if self.feedback else None
             return await self.env.tools.functions.call(implementation.function, input, feedback)
@@ -74,6 +74,8 @@ class Work:
         payload = encode(input)
         loop = asyncio.get_running_loop()
 
+        feedback = encode(self.feedback.to_json() if self.feedback else None)
+
         def run(cancel: Cancel) -> ScriptResult:
             def host(name: str, request: str) -> str:
                 """Called in the guest's thread: the model is asked on the event loop."""
@@ -86,6 +88,7 @@ class Work:
                 script.line,
                 payload,
                 limits,
+                feedback_json=feedback,
                 host=host if self.implementation.models else None,
                 cancel=cancel,
             )
@@ -113,12 +116,13 @@ class Work:
         reply = await self._complete(model, ModelRequest.build(**options, format=format_))
         return {"output": as_format(reply.text, format_)}
 
-    async def _infer(self) -> JSON:
+    async def _infer(self, previous: JSON) -> JSON:
         call = self.implementation.infer
         model = self.implementation.model
         if call is None or model is None:
             raise Failure("unsupported", "the infer implementation names no model")
-        bound = await self.env.bind({"prompt": call.prompt, "messages": call.messages, "system": call.system})
+        env = self.env.within(output=previous) if self.node.repeat else self.env
+        bound = await env.bind({"prompt": call.prompt, "messages": call.messages, "system": call.system})
         messages = bound["messages"] or [{"role": "user", "content": bound["prompt"]}]
         request = ModelRequest.build(
             messages=messages + self._reminder(),

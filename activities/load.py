@@ -65,6 +65,7 @@ class LoadActivities:
 
     def _world(self) -> World:
         return World(
+            script=lambda text: self._tools.sandbox.check_syntax(text, "script.py"),
             function=self._tools.functions.describe,
             activities=self._tools.registered,
             models=frozenset(self._tools.models.names()),

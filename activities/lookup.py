@@ -31,9 +31,8 @@ def find_graph(folders: tuple[Path, ...], wanted: JSON) -> tuple[Source, Files]:
     for folder in folders:
         root = folder.resolve()
         for candidate in candidates(root, wanted):
-            # Only files inside the folder, wherever `..` and links lead.
-            place = candidate.resolve()
-            if place.is_file() and place.is_relative_to(root):
+            place = file_inside(root, candidate)
+            if place is not None:
                 return read(place, str(place.relative_to(root)))
     raise unknown(folders, wanted)
 
@@ -46,6 +45,15 @@ def candidates(folder: Path, wanted: str) -> list[Path]:
     if wanted.endswith(ENDINGS):
         return [base]
     return [Path(f"{base}{ending}") for ending in ENDINGS] + [base / f"graph{ending}" for ending in ENDINGS]
+
+
+def file_inside(root: Path, candidate: Path) -> Path | None:
+    """The regular file ``candidate`` if it is inside ``root``, wherever `..` and links lead."""
+    try:
+        place = candidate.resolve()
+        return place if place.is_file() and place.is_relative_to(root) else None
+    except (OSError, RuntimeError):  # a name that the system can't hold, a loop of links
+        return None
 
 
 def read(place: Path, shown: str) -> tuple[Source, Files]:

@@ -12,7 +12,7 @@ from activities.store import StoreError
 from graph.compiled import CompiledNode
 from graph.durations import format_duration
 from graph.errors import Failure
-from graph.values import JSON, Ref, digest, encode
+from graph.values import JSON, Ref, check_depth, digest, encode
 from graph.wire import FailureRecord
 
 
@@ -98,7 +98,7 @@ async def _work(
             rejected[:] = [output]
             if rounds >= node.repeat.max_rounds:
                 raise loop_exhausted(node.repeat.until, rounds)
-            output, rounds = await work.run(output), rounds + 1
+            output, rounds = await work.run(output, output), rounds + 1
     check_size(node, output)
     rejected[:] = [output]
     await run_checks(node, env, original, output, outcome.meter.usage)
@@ -127,6 +127,7 @@ def loop_exhausted(until: str, rounds: int) -> Failure:
 def check_size(node: CompiledNode, output: JSON) -> JSON:
     """``output`` as it is. Raises Failure ``too_large`` or ``invalid_output``."""
     size = len(encode(output))
+    check_depth(output)
     if size > node.limits.output_bytes:
         message = f"the output is {size} bytes; `output_bytes` allows {node.limits.output_bytes}"
         raise Failure("too_large", message, details={"size": size, "limit": node.limits.output_bytes})

@@ -16,7 +16,7 @@ from temporalio.worker import Replayer
 
 from bench.by_hand import SCRIPT, FanOut, Sequence
 from bench.harness import EAGER, Bench, bench, machine, paired, seconds, spread
-from workflows import WORKFLOWS, workflow_runner
+from workflows import INTERCEPTORS, WORKFLOWS, workflow_runner
 
 NODES = 50
 WIDTH = 500
@@ -75,7 +75,12 @@ async def replay(on: Bench, rounds: int) -> dict[str, Any]:
 async def speed(handle: WorkflowHandle[Any, Any], workflows: list[type]) -> dict[str, float]:
     """Events per second over some replays of one history."""
     history: WorkflowHistory = await handle.fetch_history()
-    replayer = Replayer(workflows=workflows, workflow_runner=workflow_runner(), data_converter=pydantic_data_converter)
+    replayer = Replayer(
+        workflows=workflows,
+        workflow_runner=workflow_runner(),
+        interceptors=INTERCEPTORS,
+        data_converter=pydantic_data_converter,
+    )
     figures = []
     for number in range(REPLAYS + 1):
         start = time.perf_counter()

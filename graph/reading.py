@@ -7,7 +7,7 @@ remembered: later stages say nothing about it.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -121,6 +121,9 @@ def _findings(error: ErrorDetails) -> tuple[Finding, ...]:
     context = error.get("ctx", {})
     if error["type"] == "findings":
         found: tuple[Finding, ...] = context["findings"]
+        key = error["loc"][-1] if error["loc"] else None
+        if isinstance(key, str):  # a small type doesn't know which key it is for
+            return tuple(replace(f, message=f.message.replace("this must", f"`{key}` must", 1)) for f in found)
         return found
     return (_translate(error, context),)
 
@@ -159,6 +162,8 @@ def _translate(error: ErrorDetails, context: dict[str, Any]) -> Finding:
 def _mend(kind: str, name: str, found: Any) -> str | None:
     if kind == "list_type" and isinstance(found, str):
         return f"write `{name.strip('`')}: [{found[:60]}]`"
+    if kind == "int_type" and isinstance(found, float) and found.is_integer():
+        return f"write `{found:.0f}`"
     if kind == "bool_type" and isinstance(found, str) and found.lower() in ("yes", "no", "on", "off"):
         return f"write `{'true' if found.lower() in ('yes', 'on') else 'false'}`: YAML 1.2 has no other words for it"
     return None

@@ -259,6 +259,17 @@ class TolerateSpec(Spec):
     failures: Tolerance = Field(description="A number of items, or a share as `5%`.")
 
 
+def _tolerate(data: Any) -> Any:
+    if isinstance(data, int | str) and not isinstance(data, bool):
+        raise refuse(
+            Finding("wrong_type", "`tolerate` is an object", f"write `tolerate: {{failures: {_short(str(data))}}}`")
+        )
+    return data
+
+
+Tolerate: TypeAlias = Annotated[TolerateSpec, BeforeValidator(_tolerate, json_schema_input_type=TolerateSpec)]
+
+
 class GrantsSpec(Spec):
     """What the node may reach; nothing by default."""
 
@@ -329,7 +340,7 @@ class NodeSpec(Spec):
     over: JSON = Field(None, description="Makes the node a map: a template that yields the list of items.")
     batch: int | None = Field(None, ge=1, le=100_000, description="Each item is a list of up to so many.")
     concurrency: int | None = Field(None, ge=1, le=1000, description="Items at once, at most. Default 8.")
-    tolerate: TolerateSpec | None = Field(None, description="Fail the map beyond so many failures.")
+    tolerate: Tolerate | None = Field(None, description="Fail the map beyond so many failures.")
     allow_empty: bool | None = Field(None, description="Accept an empty list of items.")
     repeat: RepeatSpec | None = Field(None, description="Makes the node a loop.")
     output_schema: SchemaOrFile = None

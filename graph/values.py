@@ -22,6 +22,12 @@ ANSWER_LIMIT: Final = 1024 * KIB
 """Bytes of a run's input, result, failure details, carried state or query answer."""
 REASON_LIMIT: Final = 2 * KIB
 """Bytes of a reason (an error's message)."""
+CODE_LIMIT: Final = 100
+"""Bytes of a code that an author gave."""
+DETAILS_LIMIT: Final = 16 * KIB
+"""Bytes of an error's details that history keeps."""
+DEPTH_LIMIT: Final = 100
+"""Levels of lists and objects in a value. JSON readers on its way, people's included, give up at some depth."""
 
 
 class Compact(BaseModel):
@@ -66,6 +72,25 @@ def encode(value: JSON) -> bytes:
         raise Failure("invalid_output", f"the value isn't JSON: {error}") from error
 
 
+def check_depth(value: JSON, limit: int = DEPTH_LIMIT) -> None:
+    """See that ``value`` nests no deeper than ``limit``.
+
+    Raises:
+        Failure: ``too_large``.
+    """
+    level = [value]
+    for _ in range(limit + 1):
+        level = [
+            part
+            for holder in level
+            if isinstance(holder, dict | list | tuple)
+            for part in (holder.values() if isinstance(holder, dict) else holder)
+        ]
+        if not level:
+            return
+    raise Failure("too_large", f"the value nests deeper than {limit} levels", details={"limit": limit})
+
+
 def digest(data: bytes) -> str:
     """``sha256:<hex>`` of ``data``."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
@@ -77,9 +102,28 @@ def canonical(value: JSON) -> bytes:
 
 
 def trim(text: str, limit: int = REASON_LIMIT) -> str:
-    """``text`` cut to at most ``limit`` bytes of UTF-8; a cut says how much is missing."""
+    """``text`` cut to at most ``limit`` bytes of UTF-8; a cut says how much is missing. Half characters become ``?``."""
     data = text.encode(errors="replace")
     if len(data) <= limit:
-        return text
+        return data.decode()
     kept = data[: limit - 40].decode(errors="ignore")
     return f"{kept}... ({len(data) - len(kept.encode())} more bytes)"
+
+
+def within_limit(details: dict[str, JSON]) -> dict[str, JSON]:
+    """``details``, or the parts of it that can be kept and the names of those that can't."""
+    kept: dict[str, JSON] = {}
+    left: list[str] = []
+    room = DETAILS_LIMIT
+    for key, value in details.items():
+        try:
+            size = len(encode(value))
+            check_depth(value)
+        except Failure:  # users' errors carry anything
+            size = room + 1
+        if size <= room:
+            kept[key] = value
+            room -= size
+        else:
+            left.append(key)
+    return {**kept, "trimmed": f"too large to keep, or not JSON: {', '.join(left)}"} if left else kept

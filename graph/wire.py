@@ -25,8 +25,9 @@ EVALUATE: Final = "evaluate"
 ESCALATE: Final = "escalate"
 PACK: Final = "pack"
 
-WORKER_SHUTDOWN: Final = "worker_shutdown"
-"""Type of the error by which an activity says: this worker stops, schedule me again; nothing is lost or counted."""
+WORKER_SHUTDOWN: Final = "ferrata.worker_shutdown"
+"""Type of the error by which an activity says: this worker stops, schedule me again; nothing is lost or counted. It
+comes without details, while a failed attempt, whatever its author's code, has its record there."""
 
 RUN_GRAPH: Final = "RunGraph"
 ESCALATION_QUEUE: Final = "EscalationQueue"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from graph.errors import Problem
+
 
 @dataclass(frozen=True)
 class FunctionInfo:
@@ -16,12 +18,14 @@ class FunctionInfo:
 
 @dataclass(frozen=True)
 class World:
-    """The functions, activities and models there are. None: unknown, not checked.
+    """The functions, activities and models there are, and a judge of scripts. None: unknown, not checked.
 
+    ``script`` takes a script's text and returns what is wrong with it (the sandbox's Python decides, not the host's).
     ``function`` takes ``module:name`` and returns the function's arguments, or a text saying why it can't be called.
     ``activities`` are those of Ferrata's own task queue.
     """
 
+    script: Callable[[str], list[Problem]] | None = None
     function: Callable[[str], FunctionInfo | str] | None = None
     activities: Collection[str] | None = None
     models: Collection[str] | None = None

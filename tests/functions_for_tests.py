@@ -196,3 +196,8 @@ def grow(run: str, value: int) -> dict[str, Any]:
     """Its own next input, one larger: for loops."""
     note("grow", run=run, key="", value=value)
     return {"run": run, "value": value + 1}
+
+
+def keyed(key: str, **rest: Any) -> dict[str, Any]:
+    """The big model's answer with the ``key`` of the input."""
+    return {"from": "big", "input": key}

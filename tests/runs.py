@@ -15,12 +15,17 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer
 
 from graph.values import JSON
-from workflows import WORKFLOWS, workflow_runner
+from workflows import INTERCEPTORS, WORKFLOWS, workflow_runner
 
 
 def replayer() -> Replayer:
     """Replays recorded histories with the workflows as they are now."""
-    return Replayer(workflows=WORKFLOWS, workflow_runner=workflow_runner(), data_converter=pydantic_data_converter)
+    return Replayer(
+        workflows=WORKFLOWS,
+        workflow_runner=workflow_runner(),
+        interceptors=INTERCEPTORS,
+        data_converter=pydantic_data_converter,
+    )
 
 
 HARMLESS = (

@@ -22,7 +22,8 @@ from runs import Failed, Runs
 
 SECONDS = 15
 """Within which a run with bad input must end; usually it takes far less than one."""
-GRAPHS = Path(__file__).parent / "graphs"
+TEMPORARY = Path(__file__).parent.parent / ".ferrata"
+"""Under the root, which the shared worker's graphs may come from."""
 ECHO: dict[str, Any] = {"nodes": {"work": {"value": "${input}"}}}
 
 
@@ -66,7 +67,7 @@ def echo_of(text: bytes) -> bytes:
         pytest.param([b"[]"], "must be an object such as", id="list"),
         pytest.param([b'"licenses"'], "must be an object such as", id="string"),
         pytest.param([b"7"], "must be an object such as", id="number"),
-        pytest.param([b'"a"', b'"b"'], "must be an object such as", id="two strings"),
+        pytest.param([b'"a"', b'"b"'], "one argument", id="two strings"),
         pytest.param([b"{}"], "lacks `graph`", id="empty object"),
         pytest.param([b'{"graph": null}'], "`graph` must be a name, a path or a graph object", id="graph null"),
         pytest.param([b'{"graph": 3}'], "`graph` must be a name, a path or a graph object", id="graph number"),
@@ -142,7 +143,8 @@ async def test_an_input_of_a_hundred_levels_passes(runs: Runs) -> None:
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     """A folder of odd files among the worker's graphs, gone afterwards."""
-    with tempfile.TemporaryDirectory(dir=GRAPHS, prefix="odd-") as name:
+    TEMPORARY.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=TEMPORARY, prefix="odd-") as name:
         folder = Path(name)
         (folder / "empty.yaml").write_bytes(b"")
         (folder / "blank.yaml").write_text(" \n# nothing\n")
@@ -189,12 +191,12 @@ def folder() -> Iterator[Path]:
 async def test_a_file_that_is_no_graph_is_refused(
     runs: Runs, folder: Path, file: str, code: str, message: str
 ) -> None:
-    failed = await refused_graph(runs, f"{folder.name}/{file}")
+    failed = await refused_graph(runs, f".ferrata/{folder.name}/{file}")
     assert (failed.code, message in failed.message) == (code, True), failed.message
 
 
 async def test_a_link_out_of_the_folder_tells_nothing_of_what_it_leads_to(runs: Runs, folder: Path) -> None:
-    failed = await refused_graph(runs, f"{folder.name}/outside.yaml")
+    failed = await refused_graph(runs, f".ferrata/{folder.name}/outside.yaml")
     assert "secret" not in failed.message
 
 
@@ -205,7 +207,7 @@ async def test_an_absolute_path_outside_is_refused_and_one_inside_is_found(runs:
 
 
 async def test_names_and_values_of_any_script_pass(runs: Runs, folder: Path) -> None:
-    done = await runs.complete(f"{folder.name}/日本語", {"ключ": "🦙"}, id=f"läuft-{uuid.uuid4().hex[:8]}-運行")
+    done = await runs.complete(f".ferrata/{folder.name}/日本語", {"ключ": "🦙"}, id=f"läuft-{uuid.uuid4().hex[:8]}-運行")
     assert done["result"] == "こんにちは"
     state = await runs.query(done["id"], "state")
     assert state["graph"] == "日本語"

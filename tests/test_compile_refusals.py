@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
+from activities.sandbox import Sandbox
 from graph.compile import compile_graph
 from graph.errors import LoadError, Problem
 from graph.files import MemoryFiles, NoFiles
@@ -28,7 +31,16 @@ def describe(name: str) -> FunctionInfo | str:
     return FunctionInfo(("path",), ("path", "depth")) if name == "m:f" else f"there is no function `{name}`"
 
 
-WORLD = World(function=describe, activities={"Send"}, models={"small", "big"})
+@cache
+def sandbox() -> Sandbox:
+    return Sandbox()
+
+
+def check_script(text: str) -> list[Problem]:
+    return sandbox().check_syntax(text, "script.py")
+
+
+WORLD = World(function=describe, activities={"Send"}, models={"small", "big"}, script=check_script)
 
 
 def problems(text: str, world: World | None = WORLD) -> list[Problem]:
@@ -336,6 +348,15 @@ CASES: dict[str, tuple[str, str, str, str]] = {
     "item_outside_a_map": (nodes('a: {value: "${item}"}'), "2:17 unknown_name", "`item`", "`over`"),
     "output_outside_checks": (nodes('a: {value: "${output}"}'), "2:17 unknown_name", "`output`", "accept"),
     "guard_that_is_a_text": (INPUT + nodes("a: {value: 1, when: input.path}"), "type_error", "true or false", "=="),
+    "tolerate_without_its_key": (
+        nodes("a: {value: 1, over: [1], tolerate: 5%}"),
+        "wrong_type",
+        "an object",
+        "{failures: 5%}",
+    ),
+    "number_as_a_name": ("name: 3\nnodes: {a: {value: 1}}", "1:7 wrong_type", "`name` must be a text", ""),
+    "fuel_with_an_exponent": (nodes("a: {value: 1, fuel: 1e9}"), "wrong_type", "`fuel`", "1000000000"),
+    "computed_activity": (nodes('a: {activity: "${input.x}", input: {}}'), "bad_value", "never computed", ""),
     "no_kind": (nodes("a: {timeout: 1s}"), "2:3 no_kind", "`a`", ""),
     "two_kinds": (nodes(f"a: {{value: 1, {SCRIPT}}}"), "two_kinds", "`script` and `value`", "two nodes"),
     "no_nodes": ("nodes: {}", "no_nodes", "", ""),

@@ -259,7 +259,8 @@ async def test_what_nobody_serves_or_a_bad_schema_is_refused_before_the_first_no
     failed = await runs.fail(node)
     assert failed.code == code
     assert named in failed.message
-    assert "work" in failed.message or ".yaml:" in failed.message, "the message has a place"
+    [problem] = failed.envelope["error"]["details"]["problems"]
+    assert "nodes.work" in failed.message or problem["file"].startswith("schemas/"), "the message has a place"
     assert scheduled(await history(runs, failed.envelope["id"])) == ["load"]
     assert not runs.calls("count", failed.envelope["id"])
     assert not runs.calls("small", failed.envelope["id"])

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from workflows.arguments import OneArgument
 from workflows.escalation_queue import EscalationQueue
 from workflows.run_graph import RunGraph
 
 WORKFLOWS: list[type] = [RunGraph, EscalationQueue]
+
+
+INTERCEPTORS = [OneArgument()]
+"""What workers and replayers of these workflows must have."""
 
 
 def workflow_runner() -> SandboxedWorkflowRunner:

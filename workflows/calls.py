@@ -13,12 +13,13 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel
 from temporalio import workflow
-from temporalio.common import RetryPolicy
+from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutError, TimeoutType
 
 from graph.state import Error, Usage
-from graph.values import JSON, Ref, trim
+from graph.values import CODE_LIMIT, JSON, Ref, trim, within_limit
 from graph.wire import WORKER_SHUTDOWN, FailureRecord
+from workflows.requests import read_json
 
 MOST_LOSSES = 10
 HEARTBEAT = timedelta(seconds=5)
@@ -84,9 +85,10 @@ async def call_foreign(name: str, args: list[JSON], *, task_queue: str | None, s
     losses = 0
     while True:
         try:
-            return await workflow.execute_activity(
+            raw = await workflow.execute_activity(
                 name,
                 args=args,
+                result_type=RawValue,
                 task_queue=task_queue,
                 start_to_close_timeout=timedelta(milliseconds=timeout),
                 # Only our own workers beat for every activity; another queue's may never beat at all.
@@ -102,6 +104,11 @@ async def call_foreign(name: str, args: list[JSON], *, task_queue: str | None, s
                 losses += 1
                 continue
             raise_failure(error, foreign=True)
+        try:
+            return read_json(raw)
+        except ValueError as error:
+            message = trim(f"what activity `{name}` returned can't be read: {error}")
+            raise AttemptFailed(Error("invalid_output", "invalid_output", message)) from error
 
 
 def check_cancelled() -> None:
@@ -113,7 +120,8 @@ def check_cancelled() -> None:
 
 def shut_down(error: ActivityError) -> bool:
     """Whether the activity ended because its worker was stopping."""
-    return isinstance(error.cause, ApplicationError) and error.cause.type == WORKER_SHUTDOWN
+    cause = error.cause
+    return isinstance(cause, ApplicationError) and cause.type == WORKER_SHUTDOWN and not cause.details
 
 
 def is_loss(error: ActivityError) -> bool:
@@ -132,8 +140,9 @@ def raise_failure(error: ActivityError, *, foreign: bool = False) -> NoReturn:
             code = cause.type or record.failure_class
             raise AttemptFailed(Error(code, record.failure_class, record.message, record.details), record) from error
         failure_class = "activity_error" if foreign else "lost"
-        details: dict[str, Any] = {"details": list(cause.details)} if foreign and cause.details else {}
-        raise AttemptFailed(Error(cause.type or failure_class, failure_class, trim(cause.message), details)) from error
+        code = trim(cause.type or failure_class, CODE_LIMIT)
+        details = within_limit({"details": list(cause.details)}) if foreign and cause.details else {}
+        raise AttemptFailed(Error(code, failure_class, trim(cause.message), details)) from error
     if is_loss(error):
         message = f"the worker was lost {MOST_LOSSES + 1} times during this attempt"
         raise AttemptFailed(Error("lost", "lost", message)) from error

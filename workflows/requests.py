@@ -12,8 +12,9 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
+from graph.errors import Failure
 from graph.nearest import suggest
-from graph.values import ANSWER_LIMIT, JSON
+from graph.values import ANSWER_LIMIT, DEPTH_LIMIT, JSON, check_depth, encode
 from graph.wire import LoadRequest
 
 KEYS = ("graph", "input", "resume", "redrive")
@@ -24,18 +25,24 @@ NOTHING = RawValue(Payload())
 """What a handler gets when nothing was sent. Raw values are read by hand: whatever comes, no task may fail."""
 
 
-def read_json(raw: RawValue) -> JSON:
-    """The JSON that was sent; None for nothing.
+def read_json(raw: RawValue, depth: int = DEPTH_LIMIT) -> JSON:
+    """The JSON that was sent; None for nothing. ``depth`` is how many levels it may have.
 
     Raises:
-        ValueError: it isn't JSON.
+        ValueError: it isn't JSON, or nests too deeply.
     """
     if raw is NOTHING:
         return None
     try:
-        return workflow.payload_converter().from_payload(raw.payload)
+        value: JSON = workflow.payload_converter().from_payload(raw.payload)
     except Exception as error:  # whatever a converter raises, the sender's bytes are at fault
         raise ValueError(f"it isn't JSON: {error}") from error
+    try:
+        encode(value)
+        check_depth(value, depth)
+    except Failure as failure:
+        raise ValueError(failure.message) from failure
+    return value
 
 
 def read_request(raw: RawValue) -> LoadRequest:
@@ -54,7 +61,7 @@ def read_request(raw: RawValue) -> LoadRequest:
             "pass its path",
         )
     try:
-        data = read_json(raw)
+        data = read_json(raw, DEPTH_LIMIT + 1)  # the object around input and graph
     except ValueError as error:
         raise refusal("bad_request", f"the run's input can't be read: {error}") from error
     if not isinstance(data, dict):

@@ -48,6 +48,7 @@ class Sandbox:
         input_json: bytes | str,
         limits: SandboxLimits,
         *,
+        feedback_json: bytes | str = "null",
         host: Host | None = None,
         cancel: Cancel | None = None,
     ) -> ScriptResult:
@@ -56,18 +57,19 @@ class Sandbox:
         Args:
             source: the script; errors name it ``filename``, and count lines from ``first_line``.
             input_json: its input as JSON text.
+            feedback_json: what was wrong with the attempt before, for a script with a parameter ``feedback``.
             host: answers `infer`; without one it is denied.
 
         Raises:
             Failure: any class but those of other kinds; details say where.
             Cancelled: ``cancel`` was set, before or during the call.
         """
-        text = input_json if isinstance(input_json, str) else input_json.decode()
+        text, feedback = as_text(input_json), as_text(feedback_json)
         call = Call(limits, host, cancel)
         _start(cancel)
         guest = Guest(self._linker, self._code, limits.memory)
         try:
-            output = guest.call("run", call, _clean(source), filename, first_line, text, limits.output_bytes)
+            output = guest.call("run", call, _clean(source), filename, first_line, text, feedback, limits.output_bytes)
         finally:
             guest.close()
         try:
@@ -92,7 +94,7 @@ class Sandbox:
             Failure: a limit was met (out_of_fuel, out_of_memory, timeout, too_large), or the guest trapped.
             Cancelled: ``cancel`` was set.
         """
-        text = scope_json if isinstance(scope_json, str) else scope_json.decode()
+        text = as_text(scope_json)
         call = Call(limits, None, cancel)
         _start(cancel)
         guest = self._take(limits.memory)
@@ -145,6 +147,11 @@ class Sandbox:
             if spare is None:
                 return
         guest.close()
+
+
+def as_text(json_text: bytes | str) -> str:
+    """JSON text as a string."""
+    return json_text if isinstance(json_text, str) else json_text.decode()
 
 
 def _start(cancel: Cancel | None) -> None:

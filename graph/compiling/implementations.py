@@ -99,6 +99,10 @@ class Implementations:
         """A Temporal activity."""
         if spec.args is not None:
             self._bindings.template(spec.args, (*path, "args"), self._scope)
+        if "${" in spec.name:
+            at = path if isinstance(holder, str) else (*path, "name")
+            self._context.place.problem("bad_value", "an activity is named, never computed", at, "use two nodes")
+            return None
         served = self._context.world.activities
         if spec.task_queue is None and served is not None and spec.name not in served:
             at = path if isinstance(holder, str) else (*path, "name")

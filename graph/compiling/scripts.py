@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import warnings
-
 from graph.compiled import ScriptSource
 from graph.compiling.context import Context
 from graph.files import FileProblem
@@ -13,6 +10,7 @@ from graph.spec import ScriptSpec
 
 LARGEST_SCRIPT = 512 * 1024
 """Bytes of a script's text."""
+HINT = "write `def run(input):` and return its output"
 
 
 def load_script(context: Context, spec: ScriptSpec, path: Path, inline: Path) -> ScriptSource | None:
@@ -26,7 +24,7 @@ def load_script(context: Context, spec: ScriptSpec, path: Path, inline: Path) ->
     if spec.inline is not None:
         line, _ = context.place.text_place(inline, 1, 1)
         source = ScriptSource(text=spec.inline, file=context.place.source.file or context.name, line=line or 1)
-        return source if _sound(source, _Reporter(context, None, inline)) else None
+        return source if _sound(context, source, _Reporter(context, None, inline)) else None
     assert spec.file is not None
     try:
         text = context.files.read(spec.file).decode("utf-8-sig")
@@ -37,7 +35,7 @@ def load_script(context: Context, spec: ScriptSpec, path: Path, inline: Path) ->
         context.place.problem("bad_script", f"`{spec.file}` isn't UTF-8 text", (*path, "file"))
         return None
     source = ScriptSource(text=text, file=spec.file)
-    return source if _sound(source, _Reporter(context, spec.file, path)) else None
+    return source if _sound(context, source, _Reporter(context, spec.file, path)) else None
 
 
 class _Reporter:
@@ -55,31 +53,11 @@ class _Reporter:
         return False
 
 
-def _sound(source: ScriptSource, report: _Reporter) -> bool:
+def _sound(context: Context, source: ScriptSource, report: _Reporter) -> bool:
     if len(source.text.encode(errors="replace")) > LARGEST_SCRIPT:
         return report(f"the script is larger than {LARGEST_SCRIPT // 1024} KiB", 1, 1)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source.text)
-    except SyntaxError as error:
-        return report(f"the script doesn't parse: {error.msg}", max(error.lineno or 1, 1), max(error.offset or 1, 1))
-    except (ValueError, RecursionError, MemoryError) as error:
-        return report(f"the script doesn't parse: {error or 'nested too deep'}", 1, 1)
-    return _has_run(tree, report)
-
-
-def _has_run(tree: ast.Module, report: _Reporter) -> bool:
-    hint = "write `def run(input):` and return its output"
-    for statement in tree.body:
-        if isinstance(statement, ast.AsyncFunctionDef) and statement.name == "run":
-            return report("`run` is a plain function here: nothing can be awaited", statement.lineno, 1, hint)
-        if isinstance(statement, ast.FunctionDef) and statement.name == "run":
-            arguments = statement.args
-            positional = len(arguments.posonlyargs) + len(arguments.args)
-            needed = positional - len(arguments.defaults)
-            named = any(default is None for default in arguments.kw_defaults)
-            if (positional == 0 and arguments.vararg is None) or needed > 1 or named:
-                return report("`run` takes one argument, the input", statement.lineno, statement.col_offset + 1, hint)
-            return True
-    return report("the script doesn't define `run(input)`", 1, 1, hint)
+    check = context.world.script
+    found = check(source.text) if check is not None else []
+    for problem in found:
+        report(problem.message, problem.line or 1, problem.column or 1, HINT if "run" in problem.message else None)
+    return not found

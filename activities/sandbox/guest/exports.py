@@ -97,7 +97,7 @@ def infer(
 class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
     """The exports."""
 
-    def run(self, source: str, filename: str, first_line: int, input: str, output_bytes: int) -> str:
+    def run(self, source: str, filename: str, first_line: int, input: str, feedback: str, output_bytes: int) -> str:
         module = types.ModuleType("script")
         module.__dict__.update(fail=fail, infer=infer, Failure=Failure, __file__=filename)
         sys.modules["script"] = module
@@ -106,7 +106,8 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
             function = module.__dict__.get("run")
             if not callable(function):
                 raise _error("script_error", f"{filename} defines no run(input)", {"file": filename})
-            text = encode(function(loads(input)), "the output")
+            more = {"feedback": loads(feedback)} if "feedback" in _parameters(function) else {}
+            text = encode(function(loads(input), **more), "the output")
             return _bounded(text, output_bytes)
         except Err:
             raise
@@ -129,13 +130,22 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
         try:
             tree = _compile(source, filename, first_line, ast.PyCF_ONLY_AST)
         except SyntaxError as error:
-            return dumps([{"message": error.msg, "line": error.lineno or first_line, "column": error.offset or 1}])
+            message = f"the script doesn't parse: {error.msg}"
+            return dumps([{"message": message, "line": error.lineno or first_line, "column": error.offset or 1}])
         except (ValueError, RecursionError, MemoryError) as error:
-            return dumps([{"message": _describe(error), "line": first_line, "column": 1}])
+            return dumps(
+                [{"message": f"the script doesn't parse: {_describe(error)}", "line": first_line, "column": 1}]
+            )
         return dumps(_check_run(tree, first_line))
 
     def modules(self) -> str:
         return dumps(sorted(name for name in prelude.MODULES if name in sys.modules))
+
+
+def _parameters(function: Any) -> tuple[str, ...]:
+    """The names of a plain function's parameters; none for other callables."""
+    code = getattr(function, "__code__", None)
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if isinstance(code, types.CodeType) else ()
 
 
 def _compile(source: str, filename: str, first_line: int, flags: int = 0) -> Any:
@@ -147,20 +157,26 @@ def _check_run(tree: ast.Module, first_line: int) -> list[dict[str, Any]]:
     for node in ast.walk(tree):
         match node:
             case ast.AsyncFunctionDef(name="run"):
-                return [{"message": "run can't be async", "line": node.lineno, "column": node.col_offset + 1}]
+                return [
+                    {
+                        "message": "`run` is a plain function here: nothing can be awaited",
+                        "line": node.lineno,
+                        "column": node.col_offset + 1,
+                    }
+                ]
             case ast.FunctionDef(name="run", args=args) if node in tree.body:
                 required = len(args.posonlyargs) + len(args.args) - len(args.defaults)
                 possible = 1 if args.vararg else len(args.posonlyargs) + len(args.args)
                 keywords = args.kw_defaults.count(None)
                 if required <= 1 <= possible and not keywords:
                     return []
-                message = "run must take one argument: def run(input)"
+                message = "`run` takes one argument, the input"
                 return [{"message": message, "line": node.lineno, "column": node.col_offset + 1}]
             case ast.Name(id="run", ctx=ast.Store()) | ast.FunctionDef(name="run") | ast.alias(asname="run"):
                 return []
             case ast.alias(name="run", asname=None) | ast.ClassDef(name="run"):
                 return []
-    return [{"message": "the script must define run(input)", "line": first_line, "column": 1}]
+    return [{"message": "the script doesn't define `run(input)`", "line": first_line, "column": 1}]
 
 
 def _outcome(text: str, scope: dict[str, Any]) -> str:

@@ -1,0 +1,443 @@
+"""Escalations: what an entry says, what the queue shows, and what no signal can do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.client import WorkflowHandle, WorkflowQueryFailedError
+from temporalio.common import RawValue, WorkflowIDConflictPolicy
+
+from graph.values import JSON
+from observing import history, mentions, queued, scheduled, stored, until
+from runs import Runs
+
+Queue = WorkflowHandle[Any, Any]
+WANTS_BIG = {"properties": {"from": {"const": "big"}}}
+
+
+def escalating(value: JSON, *rungs: JSON, **options: JSON) -> dict[str, Any]:
+    """A graph of one node that gives back its input and escalates, since the check wants another value."""
+    node = {"function": "functions_for_tests:echo", "input": {"value": value}, "output_schema": WANTS_BIG}
+    return {"nodes": {"work": {**node, "on_fail": [*rungs, "escalate"], **options}}}
+
+
+def entry(id: str, **more: JSON) -> dict[str, JSON]:
+    """An entry as a run sends it."""
+    return {
+        "id": id,
+        "run": "run-1",
+        "node": "work",
+        "code": "rejected",
+        "reason": "no",
+        "attempts": 1,
+        "at": 5,
+        **more,
+    }
+
+
+@pytest.fixture
+async def queue(runs: Runs) -> AsyncIterator[Queue]:
+    """A queue of this test's own, empty; its history replays at the end."""
+    handle = await runs.client.start_workflow(
+        "EscalationQueue",
+        id=f"queue-{uuid.uuid4().hex[:8]}",
+        task_queue=runs.task_queue,
+        id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+    )
+    yield handle
+    recorded = await runs.replays(handle)
+    failed = [e for e in recorded.events if e.HasField("workflow_task_failed_event_attributes")]
+    assert not failed
+    await handle.terminate()
+
+
+async def ids(queue: Queue, query: str) -> list[str]:
+    answer = await queue.query(query)
+    assert answer["total"] == len(answer["entries"])
+    return [entry["id"] for entry in answer["entries"]]
+
+
+# What an entry says
+
+
+async def test_an_entry_says_who_what_why_and_is_not_drained(runs: Runs) -> None:
+    failed = await runs.fail(escalating({"from": "small"}, {"retry": 2}))
+    run = failed.envelope["id"]
+    assert failed.envelope["escalations"] == 1
+    [shown] = await queued(runs, run)
+    assert uuid.UUID(shown["id"])
+    assert (shown["run"], shown["node"], shown["item"]) == (run, "work", None)
+    assert (shown["code"], shown["check"], shown["attempts"]) == ("rejected", "output_schema", 3)
+    assert "$.from" in shown["reason"]
+    assert shown["input"] == {"value": {"from": "small"}}
+    assert await stored(runs, shown["rejected"]) == {"from": "small"}
+    assert (shown["drained_at"], shown["resolution"]) == (None, None)
+    [execution] = (await runs.query(run, "state"))["nodes"]["work"]["executions"]
+    assert abs(shown["at"] - execution["attempts"][-1]["finished"]) < 60_000
+    assert shown.keys() == {
+        *("id", "run", "node", "item", "code", "reason", "check", "rejected", "input", "attempts", "at"),
+        *("drained_at", "resolution"),
+    }
+
+
+async def test_the_run_answers_for_its_entries_itself(runs: Runs) -> None:
+    failed = await runs.fail(escalating({"from": "small"}))
+    own = await runs.query(failed.envelope["id"], "escalations")
+    assert own == await queued(runs, failed.envelope["id"])
+
+
+ODD_INPUTS: dict[str, JSON] = {
+    "nested": {"a": [1, {"b": [None, True, False]}], "": {}, "c": []},
+    "unicode": {"text": '日本語 ∑ \u0000 " \\ 🧗 e\u0301'},
+    "numbers": {"zero": 0, "float": 1.5, "negative": -0.25, "large": 2**53 + 1, "tiny": 1e-300},
+    "order": {"z": 1, "a": 2, "m": 3},
+}
+
+
+@pytest.mark.parametrize("value", ODD_INPUTS.values(), ids=ODD_INPUTS)
+async def test_an_entry_carries_the_input_verbatim(runs: Runs, value: JSON) -> None:
+    failed = await runs.fail(escalating("${input}"), value)
+    [shown] = await queued(runs, failed.envelope["id"])
+    assert json.dumps(shown["input"]) == json.dumps({"value": value})
+
+
+async def test_a_large_input_lies_in_the_store_verbatim(runs: Runs) -> None:
+    value = {"text": "é" * 30_000, "list": list(range(5000))}
+    failed = await runs.fail(escalating("${input}"), value)
+    [shown] = await queued(runs, failed.envelope["id"])
+    assert shown["input"] is None
+    assert await stored(runs, shown["input_ref"]) == {"value": value}
+    assert await stored(runs, shown["rejected"]) == value
+    assert len(json.dumps(shown)) < 4096
+
+
+async def test_a_node_without_an_input_of_its_own_escalates_the_runs(runs: Runs) -> None:
+    node = {"script": "def run(input):\n    fail('NO', 'never')", "on_fail": ["escalate"]}
+    failed = await runs.fail({"nodes": {"work": node}}, {"path": "/srv", "depth": 3})
+    [shown] = await queued(runs, failed.envelope["id"])
+    assert shown["input"] == {"path": "/srv", "depth": 3}
+
+
+async def test_a_failure_without_an_output_has_no_check_and_nothing_rejected(runs: Runs) -> None:
+    node = {"infer": {"model": "broken", "prompt": "?"}, "on_fail": ["escalate"]}
+    failed = await runs.fail({"nodes": {"work": node}})
+    [shown] = await queued(runs, failed.envelope["id"])
+    assert (shown["code"], shown["check"], shown["rejected"]) == ("overloaded", None, None)
+    assert shown["reason"] == "no capacity"
+
+
+async def test_an_answer_that_is_no_json_is_shown_to_people_as_rejected(runs: Runs) -> None:
+    node = {"infer": {"model": "garbled", "prompt": "?"}, "output_schema": WANTS_BIG, "on_fail": ["escalate"]}
+    failed = await runs.fail({"nodes": {"work": node}})
+    [shown] = await queued(runs, failed.envelope["id"])
+    assert shown["code"] == "invalid_output"
+    assert await stored(runs, shown["rejected"]) == "perhaps"
+
+
+async def test_a_long_reason_is_cut_and_says_so(runs: Runs) -> None:
+    node = {"script": "def run(input):\n    fail('LONG', 'é' * 100_000)", "on_fail": ["escalate"]}
+    failed = await runs.fail({"nodes": {"work": node}})
+    [shown] = await queued(runs, failed.envelope["id"])
+    assert len(shown["reason"].encode()) <= 2048
+    assert shown["reason"].endswith((" more bytes)", "..."))
+
+
+async def test_the_rejected_value_itself_is_in_neither_history(runs: Runs) -> None:
+    node = {"function": "functions_for_tests:rejected_then_big", "input": {"run": "${run.id}"}}
+    work = {**node, "output_schema": WANTS_BIG, "on_fail": ["escalate"]}
+    failed = await runs.fail({"nodes": {"work": work}})
+    run = failed.envelope["id"]
+    [shown] = await queued(runs, run)
+    assert await stored(runs, shown["rejected"]) == {"from": f"rejected-value-{run}"}
+    assert not mentions(await history(runs, run), "rejected-value-")
+    assert not mentions(await history(runs, "escalations"), f"rejected-value-{run}")
+
+
+async def test_an_optional_node_escalates_and_the_run_completes(runs: Runs) -> None:
+    graph = escalating({"from": "small"}, optional=True)
+    graph["nodes"]["rest"] = {"value": "done"}
+    done = await runs.complete({**graph, "output": "${rest}"})
+    assert (done["result"], done["escalations"], done["failures"]) == ("done", 1, 1)
+    assert done["nodes"] == {"work": "failed", "rest": "succeeded"}
+    assert len(await queued(runs, done["id"])) == 1
+
+
+async def test_escalated_items_of_a_map_are_one_entry_with_a_list(runs: Runs) -> None:
+    node = {
+        "over": "${input.names}",
+        "function": "functions_for_tests:echo",
+        "input": {"value": {"from": "${item}"}},
+        "output_schema": WANTS_BIG,
+        "on_fail": [{"retry": 1}, "escalate"],
+    }
+    done = await runs.complete({"nodes": {"work": node}}, {"names": ["big", "small", "big", "medium"]})
+    assert done["result"]["escalated"] == 2
+    assert (done["escalations"], done["failures"]) == (1, 2)
+    [shown] = await queued(runs, done["id"])
+    assert (shown["node"], shown["count"], shown["resolved"], shown["drained_at"]) == ("work", 2, 0, None)
+    assert "2 items" in shown["reason"]
+    first, second = await stored(runs, shown["ref"])
+    assert (first["index"], first["item"], second["index"], second["item"]) == (1, "small", 3, "medium")
+    assert (first["code"], first["check"], first["attempts"]) == ("rejected", "output_schema", 2)
+    assert "$.from" in first["reason"]
+    assert await stored(runs, first["rejected"]) == {"from": "small"}
+    assert await runs.query(done["id"], "escalations") == [shown]
+
+
+async def test_items_escalated_to_two_queues_are_an_entry_in_each(runs: Runs) -> None:
+    node = {
+        "over": "${input.names}",
+        "function": "functions_for_tests:echo",
+        "input": {"value": "${item}"},
+        "accept": [{"expr": "output != 'bad'"}],
+        "on_fail": [{"escalate": {"queue": "day-shift"}}],
+    }
+    done = await runs.complete({"nodes": {"work": node}}, {"names": ["good", "bad"]})
+    assert [e["count"] for e in await queued(runs, done["id"], "day-shift")] == [1]
+    assert not await queued(runs, done["id"])
+
+
+async def test_a_map_whose_items_cannot_be_had_escalates_as_a_node(runs: Runs) -> None:
+    node = {"over": "${input.names}", "value": "${item}", "on_fail": ["escalate"]}
+    failed = await runs.fail({"nodes": {"work": node}}, {"names": "no list"})
+    assert failed.code == "invalid_input"
+    [shown] = await queued(runs, failed.envelope["id"])
+    assert (shown["code"], shown["node"]) == ("invalid_input", "work")
+
+
+async def test_escalating_twice_in_a_run_makes_two_entries(runs: Runs) -> None:
+    graph = escalating({"from": "small"})
+    graph["nodes"]["other"] = graph["nodes"]["work"]
+    failed = await runs.fail({**graph, "on_failure": "continue"})
+    assert failed.envelope["escalations"] == 2
+    entries = await queued(runs, failed.envelope["id"])
+    assert {e["node"] for e in entries} == {"work", "other"}
+    assert len({e["id"] for e in entries}) == 2
+
+
+async def test_an_escalation_of_a_child_run_counts_in_its_parent(runs: Runs) -> None:
+    failed = await runs.fail({"nodes": {"outer": {"graph": escalating({"from": "small"})}}})
+    child = f"{failed.envelope['id']}/outer/1.0"
+    assert (await queued(runs, child))[0]["node"] == "work"
+
+
+# What the queue does
+
+
+async def test_the_queue_takes_entries_and_draining_marks_them_but_deletes_none(queue: Queue) -> None:
+    for number in range(3):
+        await queue.signal("enqueue", entry(f"e{number}"))
+    assert await ids(queue, "outstanding") == ["e0", "e1", "e2"]
+    await queue.signal("drain", {"ids": ["e1"], "action": "accept", "value": {"x": 1}, "note": "fine", "by": "ann"})
+    assert await ids(queue, "outstanding") == ["e0", "e2"]
+    assert await ids(queue, "all") == ["e0", "e1", "e2"]
+    drained = (await queue.query("all"))["entries"][1]
+    assert drained["drained_at"] > 0
+    assert {key: drained["resolution"][key] for key in ("action", "value", "note", "by")} == {
+        "action": "accept",
+        "value": {"x": 1},
+        "note": "fine",
+        "by": "ann",
+    }
+    assert drained["resolution"]["at"] == drained["drained_at"]
+
+
+async def test_a_repeated_enqueue_or_drain_changes_nothing(queue: Queue) -> None:
+    await queue.signal("enqueue", entry("e0"))
+    await queue.signal("drain", {"ids": ["e0"], "action": "accept", "by": "ann"})
+    before = (await queue.query("all"))["entries"]
+    for _ in range(3):
+        await queue.signal("enqueue", entry("e0", reason="another"))
+        await queue.signal("drain", {"ids": ["e0", "e0"], "action": "reject", "by": "bob"})
+    assert (await queue.query("all"))["entries"] == before
+    assert await ids(queue, "outstanding") == []
+
+
+async def test_two_drains_at_once_never_both_hand_out_an_entry(queue: Queue) -> None:
+    everything = [f"e{number}" for number in range(20)]
+    await asyncio.gather(*(queue.signal("enqueue", entry(id)) for id in everything))
+    await asyncio.gather(*(queue.signal("drain", {"ids": everything, "by": who}) for who in ("ann", "bob")))
+    by = {e["resolution"]["by"] for e in (await queue.query("all"))["entries"]}
+    assert len(by) == 1
+    assert (await queue.query("all"))["ignored"] == {"drain": 20}
+
+
+async def test_a_large_queue_is_read_in_pages(queue: Queue) -> None:
+    reason = "r" * 2000
+    everything = [f"e{number:04}" for number in range(700)]
+    for start in range(0, 700, 50):
+        await asyncio.gather(
+            *(queue.signal("enqueue", entry(id, reason=reason)) for id in everything[start : start + 50])
+        )
+    seen: list[str] = []
+    cursor = None
+    while True:
+        answer = await queue.query("all", cursor) if cursor is not None else await queue.query("all")
+        assert answer["total"] == 700
+        seen += [e["id"] for e in answer["entries"]]
+        cursor = answer["next"]
+        if cursor is None:
+            break
+        assert len(seen) < 700
+    assert sorted(seen) == everything
+
+
+def raw(data: bytes, encoding: bytes | None = b"json/plain") -> RawValue:
+    return RawValue(Payload(metadata={} if encoding is None else {"encoding": encoding}, data=data))
+
+
+NOT_READABLE = {
+    "nothing-in-it": raw(b""),
+    "not-json": raw(b"{ids: [e0]}"),
+    "half": raw(b'{"ids": ["e0"'),
+    "binary": raw(b"\xff\xfe\x00", b"binary/plain"),
+    "no-encoding": raw(b"{}", None),
+    "other-encoding": raw(b"x", b"binary/encrypted"),
+    "not-utf8": raw(b'{"ids": ["\xff"]}'),
+    "surrogate": raw(b'{"ids": ["\\ud800"], "note": "\\ud800"}'),
+    "deep": raw(b"[" * 100_000 + b"]" * 100_000),
+    "null": raw(b"null"),
+    "text": raw(b'"e0"'),
+    "list": raw(b'["e0"]'),
+    "number": raw(b"1e999"),
+    "empty": raw(b"{}"),
+    "ids-text": raw(b'{"ids": "e0"}'),
+    "ids-object": raw(b'{"ids": {"e0": true}}'),
+    "ids-odd": raw(b'{"ids": [null, 1, ["e0"], {"id": "e0"}]}'),
+    "unknown-id": raw(b'{"ids": ["nobody"]}'),
+}
+
+
+@pytest.mark.parametrize("payload", NOT_READABLE.values(), ids=NOT_READABLE)
+async def test_a_malformed_or_unknown_signal_is_counted_and_changes_nothing(queue: Queue, payload: RawValue) -> None:
+    await queue.signal("enqueue", entry("e0"))
+    before = await queue.query("all")
+    for signal in ("drain", "enqueue"):
+        await queue.signal(signal, payload)
+    after = await queue.query("all")
+    assert after["entries"] == before["entries"]
+    assert after["ignored"]["drain"] >= 1
+    assert after["ignored"]["enqueue"] == 1
+    # It goes on.
+    await queue.signal("drain", {"ids": ["e0"]})
+    assert await ids(queue, "outstanding") == []
+
+
+@pytest.mark.parametrize("value", [b"NaN", b"Infinity", b"-Infinity", b'"\\ud800"', b"9" * 5000], ids=repr)
+async def test_a_value_that_is_no_json_never_gets_into_the_queue(queue: Queue, value: bytes) -> None:
+    await queue.signal("enqueue", entry("e0"))
+    await queue.signal("drain", raw(b'{"ids": ["e0"], "action": "accept", "value": %b}' % value))
+    bad = json.dumps(entry("e1", input={"inline": "HERE", "size": 3})).encode().replace(b'"HERE"', value)
+    await queue.signal("enqueue", raw(bad))
+    answer = await queue.query("all")
+    assert [(e["id"], e["drained_at"]) for e in answer["entries"]] == [("e0", None)]
+    assert answer["ignored"] == {"drain": 1, "enqueue": 1}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"id": None},
+        {"id": ""},
+        {"run": 5},
+        {"attempts": "many"},
+        {"reason": "r" * 400_000},
+        {"input": {"inline": "x" * 400_000, "size": 400_002}},
+        {"ref": {"digest": 1}},
+        {"resolution": "accept"},
+    ],
+    ids=["id", "empty-id", "run", "attempts", "reason", "input", "ref", "resolution"],
+)
+async def test_an_entry_that_is_none_is_counted(queue: Queue, wrong: dict[str, JSON]) -> None:
+    await queue.signal("enqueue", {**entry("e0"), **wrong})
+    answer = await queue.query("all")
+    assert (answer["entries"], answer["ignored"]) == ([], {"enqueue": 1})
+
+
+async def test_a_drain_with_a_value_beyond_all_measure_is_counted(queue: Queue) -> None:
+    await queue.signal("enqueue", entry("e0"))
+    await queue.signal("drain", {"ids": ["e0"], "value": "x" * 1_200_000})
+    answer = await queue.query("all")
+    assert (answer["entries"][0]["drained_at"], answer["ignored"]) == (None, {"drain": 1})
+
+
+async def test_signals_with_too_many_or_no_arguments_or_an_unknown_name_break_nothing(queue: Queue) -> None:
+    await queue.signal("enqueue", entry("e0"))
+    for signal in ("enqueue", "drain", "no_such_signal"):
+        await queue.signal(signal, args=[])
+        await queue.signal(signal, args=[entry("e1"), {"ids": ["e0"]}, 5])
+    assert await ids(queue, "outstanding") == ["e0"]
+    await queue.signal("drain", {"ids": ["e0"]})
+    assert await ids(queue, "outstanding") == []
+
+
+@pytest.mark.parametrize("cursor", ["next", -1, 1.5, True, [0], {"next": 0}], ids=repr)
+async def test_a_cursor_that_is_none_is_refused_and_the_queue_goes_on(queue: Queue, cursor: JSON) -> None:
+    await queue.signal("enqueue", entry("e0"))
+    with pytest.raises(WorkflowQueryFailedError, match="`next`"):
+        await queue.query("outstanding", cursor)
+    assert (await queue.query("outstanding", 1))["entries"] == []
+    assert await ids(queue, "outstanding") == ["e0"]
+
+
+async def test_a_thousand_useless_signals_change_nothing(queue: Queue) -> None:
+    await queue.signal("enqueue", entry("e0"))
+    for _ in range(20):
+        await asyncio.gather(*(queue.signal("drain", {"ids": ["nobody"]}) for _ in range(50)))
+    answer = await queue.query("all")
+    assert [(e["id"], e["drained_at"]) for e in answer["entries"]] == [("e0", None)]
+    assert answer["ignored"] == {"drain": 1000}
+
+
+async def test_a_signal_that_a_run_does_not_know_never_fails_it(runs: Runs) -> None:
+    node = {"infer": {"model": "unhurried", "prompt": "${run.id}"}}
+    handle = await runs.start({"nodes": {"work": node}})
+    for name in ("drain", "resolve", "enqueue", "nonsense"):
+        await handle.signal(name, {"ids": ["x"]})
+        await handle.signal(name, raw(b"{not json"))
+    envelope = await handle.result()
+    assert envelope["result"] == "at last"
+    await runs.replays(handle)
+
+
+async def test_the_queue_of_a_run_is_started_by_its_first_escalation(runs: Runs) -> None:
+    name = f"fresh-{uuid.uuid4().hex[:8]}"
+    graph = escalating({"from": "small"})
+    graph["nodes"]["work"]["on_fail"] = [{"escalate": {"queue": name}}]
+    first = await runs.fail(graph)
+    second = await runs.fail(graph)
+    answer = await runs.query(name, "all")
+    assert [e["run"] for e in answer["entries"]] == [first.envelope["id"], second.envelope["id"]]
+    queue = runs.client.get_workflow_handle(name)
+    await runs.replays(queue)
+    await queue.terminate()
+
+
+async def test_after_its_queue_was_terminated_a_run_starts_it_anew(runs: Runs) -> None:
+    name = f"gone-{uuid.uuid4().hex[:8]}"
+    graph = escalating({"from": "small"})
+    graph["nodes"]["work"]["on_fail"] = [{"escalate": {"queue": name}}]
+    await runs.fail(graph)
+    await runs.client.get_workflow_handle(name).terminate()
+    second = await runs.fail(graph)
+    assert [e["run"] for e in (await runs.query(name, "all"))["entries"]] == [second.envelope["id"]]
+    await runs.client.get_workflow_handle(name).terminate()
+
+
+async def test_a_run_whose_escalation_was_drained_fails_all_the_same(runs: Runs) -> None:
+    failed = await runs.fail(escalating({"from": "small"}))
+    [shown] = await queued(runs, failed.envelope["id"])
+    queue = runs.client.get_workflow_handle("escalations")
+    await queue.signal("drain", {"ids": [shown["id"]], "action": "skip", "by": "ann"})
+
+    async def drained() -> bool:
+        return (await queued(runs, failed.envelope["id"]))[0]["drained_at"] is not None
+
+    await until(drained)
+    assert scheduled(await history(runs, failed.envelope["id"])).count("escalate") == 1
