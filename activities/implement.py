@@ -96,8 +96,7 @@ class Work:
         try:
             result = await self.env.tools.in_guest_thread(run)
         except Failure as failure:
-            fuel = failure.details.get("fuel", 0)
-            self.meter.fuel += fuel if isinstance(fuel, int) else 0
+            self.meter.fuel += failure.fuel
             raise
         self.meter.fuel += result.fuel
         return result.output

@@ -6,6 +6,7 @@ Everything that can be known to be wrong is said here, before the first node run
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from datetime import timedelta
 
 from temporalio import activity
@@ -78,22 +79,27 @@ class LoadActivities:
         return await self._tools.store.put(graph.model_dump_json(by_alias=True).encode())
 
     async def _check_queues(self, graph: CompiledGraph) -> None:
-        """Refuse task queues that nobody polls: an activity there would wait for ever."""
-        problems = []
-        for node in graph.nodes:
-            for implementation in node.implementations:
-                queue = implementation.activity.task_queue if implementation.activity else None
-                if queue is not None and not await self._is_polled(queue):
-                    problems.append(
-                        Problem(
-                            code="unpolled_queue",
-                            message=f"node `{node.name}`: no worker polls the task queue `{queue}`",
-                            file=graph.file,
-                            line=node.line or None,
-                            column=node.column or None,
-                            hint="start a worker for that queue, or mend its name",
-                        )
-                    )
+        """Refuse task queues that nobody polls, in child graphs too: an activity there would wait for ever."""
+        wanted = [
+            (part.file, node, implementation.activity.task_queue)
+            for part in with_children(graph)
+            for node in part.nodes
+            for implementation in node.implementations
+            if implementation.activity is not None and implementation.activity.task_queue is not None
+        ]
+        polled = {queue: await self._is_polled(queue) for queue in {queue: None for _, _, queue in wanted}}
+        problems = [
+            Problem(
+                code="unpolled_queue",
+                message=f"node `{node.name}`: no worker polls the task queue `{queue}`",
+                file=file,
+                line=node.line or None,
+                column=node.column or None,
+                hint="start a worker for that queue, or mend its name",
+            )
+            for file, node, queue in wanted
+            if not polled[queue]
+        ]
         if problems:
             raise LoadError(problems)
 
@@ -121,6 +127,13 @@ class LoadActivities:
                 return []
             self._registered = [name for name in SEARCH_ATTRIBUTES if name in answer.custom_attributes]
         return self._registered
+
+
+def with_children(graph: CompiledGraph) -> Iterator[CompiledGraph]:
+    """``graph`` and the graphs below it."""
+    yield graph
+    for child in graph.graphs.values():
+        yield from with_children(child)
 
 
 def check_input(graph: CompiledGraph, input: JSON) -> JSON:

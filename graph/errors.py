@@ -99,6 +99,8 @@ class Failure(FerrataError):
         super().__init__(code or failure_class, message)
         self.failure_class: FailureClass = failure_class
         self.details: dict[str, Any] = details or {}
+        self.fuel = 0
+        """Fuel used until it failed, if it failed in the sandbox."""
 
 
 class OperateError(FerrataError):

@@ -78,17 +78,18 @@ def check_depth(value: JSON, limit: int = DEPTH_LIMIT) -> None:
     Raises:
         Failure: ``too_large``.
     """
-    level = [value]
-    for _ in range(limit + 1):
+    level = [value] if isinstance(value, dict | list | tuple) else []
+    for _ in range(limit):
+        if not level:
+            return
         level = [
             part
             for holder in level
-            if isinstance(holder, dict | list | tuple)
             for part in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(part, dict | list | tuple)
         ]
-        if not level:
-            return
-    raise Failure("too_large", f"the value nests deeper than {limit} levels", details={"limit": limit})
+    if level:
+        raise Failure("too_large", f"the value nests deeper than {limit} levels", details={"limit": limit})
 
 
 def digest(data: bytes) -> str:
@@ -102,7 +103,7 @@ def canonical(value: JSON) -> bytes:
 
 
 def trim(text: str, limit: int = REASON_LIMIT) -> str:
-    """``text`` cut to at most ``limit`` bytes of UTF-8; a cut says how much is missing. Half characters become ``?``."""
+    """``text`` cut to at most ``limit`` bytes of UTF-8; a cut says how much is missing. Lone surrogates: ``?``."""
     data = text.encode(errors="replace")
     if len(data) <= limit:
         return data.decode()

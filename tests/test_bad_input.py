@@ -168,7 +168,7 @@ def folder() -> Iterator[Path]:
     ("file", "code", "message"),
     [
         ("empty.yaml", "empty_file", "empty.yaml: [empty_file]"),
-        ("blank.yaml", "wrong_type", "blank.yaml"),
+        ("blank.yaml", "empty_file", "blank.yaml"),
         ("latin.yaml", "unreadable_graph", "save the file as UTF-8"),
         ("binary.yaml", "unreadable_graph", "save the file as UTF-8"),
         ("list.yaml", "wrong_type", "list.yaml:1:1"),
@@ -188,9 +188,7 @@ def folder() -> Iterator[Path]:
         ("../../../pyproject.yaml", "unknown_graph", "there is no graph"),
     ],
 )
-async def test_a_file_that_is_no_graph_is_refused(
-    runs: Runs, folder: Path, file: str, code: str, message: str
-) -> None:
+async def test_a_file_that_is_no_graph_is_refused(runs: Runs, folder: Path, file: str, code: str, message: str) -> None:
     failed = await refused_graph(runs, f".ferrata/{folder.name}/{file}")
     assert (failed.code, message in failed.message) == (code, True), failed.message
 
@@ -207,7 +205,9 @@ async def test_an_absolute_path_outside_is_refused_and_one_inside_is_found(runs:
 
 
 async def test_names_and_values_of_any_script_pass(runs: Runs, folder: Path) -> None:
-    done = await runs.complete(f".ferrata/{folder.name}/日本語", {"ключ": "🦙"}, id=f"läuft-{uuid.uuid4().hex[:8]}-運行")
+    done = await runs.complete(
+        f".ferrata/{folder.name}/日本語", {"ключ": "🦙"}, id=f"läuft-{uuid.uuid4().hex[:8]}-運行"
+    )
     assert done["result"] == "こんにちは"
     state = await runs.query(done["id"], "state")
     assert state["graph"] == "日本語"
@@ -226,7 +226,11 @@ async def test_a_misspelt_graph_name_gets_the_nearest(runs: Runs) -> None:
     ("node", "code", "message"),
     [
         ({"function": "functions_for_tests:ecko", "input": {}}, "unknown_function", "did you mean `echo`?"),
-        ({"function": "functions_for_test:echo", "input": {}}, "unknown_function", "did you mean `functions_for_tests`"),
+        (
+            {"function": "functions_for_test:echo", "input": {}},
+            "unknown_function",
+            "did you mean `functions_for_tests`",
+        ),
         ({"function": "os:system", "input": {}}, "unknown_function", "FERRATA_FUNCTIONS"),
         ({"function": "functions_for_tests:_private", "input": {}}, "unknown_function", "no function `_private`"),
         ({"function": "functions_for_tests:Path", "input": {}}, "unknown_function", "no function `Path`"),
@@ -237,7 +241,7 @@ async def test_a_misspelt_graph_name_gets_the_nearest(runs: Runs) -> None:
         ({"function": "echo", "input": {}}, "bad_function", "module:name"),
         ({"activity": {"name": "greeet", "args": []}}, "unknown_activity", "did you mean `greet`?"),
         ({"infer": {"model": "smal", "prompt": "?"}}, "unknown_model", "did you mean `small`?"),
-        ({"script": "print('no run')"}, "bad_script", "run(input)"),
+        ({"script": "x = 1\nprint('no run')\n"}, "bad_script", "run(input)"),
         ({"script": "def run(input) return 1"}, "bad_script", "graph"),
         ({"script": "#include <stdio.h>\nint main() { return 0; }"}, "bad_script", "graph"),
         ({"script": {"file": "x.py"}}, "bad_file", "inline"),
@@ -256,7 +260,7 @@ async def test_a_wrong_node_is_refused_with_its_mend(runs: Runs, node: JSON, cod
 
 
 async def test_all_problems_of_a_graph_are_said_at_once(runs: Runs) -> None:
-    graph = {"nodes": {"one": {"valeu": 1}, "two": {"value": "${thre}"}, "three": {"script": "x ="}}}
+    graph = {"nodes": {"one": {"valeu": 1}, "two": {"value": "${thre}"}, "three": {"script": "x =\ny = 1\n"}}}
     failed = await refused_graph(runs, graph)
     assert {p["code"] for p in failed.envelope["error"]["details"]["problems"]} >= {
         "unknown_key",

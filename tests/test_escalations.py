@@ -18,7 +18,7 @@ from observing import history, mentions, queued, scheduled, stored, until
 from runs import Runs
 
 Queue = WorkflowHandle[Any, Any]
-WANTS_BIG = {"properties": {"from": {"const": "big"}}}
+WANTS_BIG = {"required": ["from"], "properties": {"from": {"const": "big"}}}
 
 
 def escalating(value: JSON, *rungs: JSON, **options: JSON) -> dict[str, Any]:

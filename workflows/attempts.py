@@ -4,17 +4,19 @@ is bind, child run, check."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from temporalio import workflow
 from temporalio.common import WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
+from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError, TimeoutError
 
+from graph.durations import format_duration
 from graph.errors import FAILURE_CLASSES
 from graph.plan import NodePlan
-from graph.state import Error
+from graph.state import Error, Usage
 from graph.values import ARGUMENTS_LIMIT, JSON, Value, encode, trim
 from graph.wire import (
     ATTEMPT,
@@ -38,10 +40,27 @@ class Interruptible(Protocol):
     async def __call__(self, node: NodePlan, waiting: Callable[[], Awaitable[T]]) -> T: ...
 
 
+@dataclass
+class Below:
+    """What an attempt's child runs came to, over all rounds of a loop. A failed attempt's counts too."""
+
+    usage: Usage = field(default_factory=Usage)
+    escalations: int = 0
+    failures: int = 0
+    """Of child runs that completed all the same."""
+
+    def add(self, envelope: dict[str, Any]) -> None:
+        """Count one child run, by its result or its failure's details."""
+        self.usage.add(Usage.from_json(envelope.get("usage")))
+        self.escalations += envelope.get("escalations", 0)
+        if envelope["status"] == "completed":
+            self.failures += envelope["failures"]
+
+
 async def make_attempt(
-    node: NodePlan, request: AttemptRequest, child_id: str, interruptible: Interruptible
+    node: NodePlan, request: AttemptRequest, child_id: str, interruptible: Interruptible, below: Below
 ) -> AttemptResult:
-    """Make one attempt of ``node`` with ``request.implementation``.
+    """Make one attempt of ``node`` with ``request.implementation``; ``below`` takes what child runs come to.
 
     Raises:
         AttemptFailed: it failed.
@@ -60,11 +79,12 @@ async def make_attempt(
     round_number = 1
     while True:
         if kind == "activity":
-            output, usage = await call_activity(node, bound, summary)
+            output = await call_activity(node, bound, summary)
         else:
             run_id = f"{child_id}.{round_number}" if node.max_rounds else child_id
-            output, usage = await interruptible(node, partial(run_child, node, bound, run_id))
-        check = CheckRequest(**dict(request), output=output, input=bound.input, usage=usage or None, round=round_number)
+            output = await interruptible(node, partial(run_child, node, bound, run_id, below))
+        usage = below.usage.to_json() or None
+        check = CheckRequest(**dict(request), output=output, input=bound.input, usage=usage, round=round_number)
         result = await call(CHECK, check, AttemptResult, summary=f"{summary}: check", timeout=node.timeout)
         if result.done:
             return result
@@ -74,7 +94,7 @@ async def make_attempt(
         round_number += 1
 
 
-async def call_activity(node: NodePlan, bound: Bound, summary: str) -> tuple[Value, dict[str, Any]]:
+async def call_activity(node: NodePlan, bound: Bound, summary: str) -> Value:
     """Call a user's Temporal activity. Its output passes through history, so it is limited."""
     name = node.implementations[0].removeprefix("activity:")
     args: list[JSON] = [value.inline for value in bound.args]
@@ -83,10 +103,10 @@ async def call_activity(node: NodePlan, bound: Bound, summary: str) -> tuple[Val
     if size > ARGUMENTS_LIMIT:
         message = f"activity `{name}` returned {size} bytes; at most {ARGUMENTS_LIMIT} pass through history"
         raise AttemptFailed(Error("too_large", "too_large", message, {"size": size, "limit": ARGUMENTS_LIMIT}))
-    return Value(inline=output, size=size), {}
+    return Value(inline=output, size=size)
 
 
-async def run_child(node: NodePlan, bound: Bound, child_id: str) -> tuple[Value, dict[str, Any]]:
+async def run_child(node: NodePlan, bound: Bound, child_id: str, below: Below) -> Value:
     """Run a child graph as a workflow of its own, ended with its parent."""
     try:
         envelope: dict[str, Any] = await workflow.execute_child_workflow(
@@ -106,13 +126,17 @@ async def run_child(node: NodePlan, bound: Bound, child_id: str) -> tuple[Value,
     except ChildWorkflowError as error:
         if isinstance(error.cause, CancelledError):
             check_cancelled()
-        raise child_failure(error) from error
-    return Value.model_validate(envelope["output"]), envelope["usage"]
+        raise child_failure(node, error, below) from error
+    below.add(envelope)
+    return Value.model_validate(envelope["output"])
 
 
-def child_failure(error: ChildWorkflowError) -> AttemptFailed:
+def child_failure(node: NodePlan, error: ChildWorkflowError, below: Below) -> AttemptFailed:
     """A child's failure as the parent's attempt shows it: class `child_failed`, the author's code kept."""
     cause = error.cause
+    if isinstance(cause, TimeoutError):
+        message = f"the child run took longer than its timeout of {format_duration(node.timeout)}"
+        return AttemptFailed(Error("timeout", "timeout", message, {"timeout": node.timeout}))
     if not isinstance(cause, ApplicationError):
         return AttemptFailed(Error("child_failed", "child_failed", trim(f"the child run ended: {cause or error}")))
     envelope = cause.details[0] if cause.details else None
@@ -125,5 +149,6 @@ def child_failure(error: ChildWorkflowError) -> AttemptFailed:
         )
     )
     if isinstance(envelope, dict):
-        failed.usage = failed.usage.from_json(envelope.get("usage"))
+        below.add(envelope)
+    failed.usage = below.usage
     return failed

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from pydantic import BaseModel
 from temporalio import workflow
@@ -33,6 +33,8 @@ LOSSES = RetryPolicy(
     non_retryable_error_types=["NotFoundError"],
 )
 ONCE = RetryPolicy(maximum_attempts=1, non_retryable_error_types=["NotFoundError"])
+OVERSIZED = "PayloadsTooLarge"
+"""Type of the error that Temporal puts in place of a result that it can't carry."""
 
 Result = TypeVar("Result", bound=BaseModel)
 
@@ -139,6 +141,8 @@ def raise_failure(error: ActivityError, *, foreign: bool = False) -> NoReturn:
         if record is not None:
             code = cause.type or record.failure_class
             raise AttemptFailed(Error(code, record.failure_class, record.message, record.details), record) from error
+        if cause.type == OVERSIZED:
+            raise AttemptFailed(Error("too_large", "too_large", trim(f"{error.activity_type}: {cause.message}"))) from error
         failure_class = "activity_error" if foreign else "lost"
         code = trim(cause.type or failure_class, CODE_LIMIT)
         details = within_limit({"details": list(cause.details)}) if foreign and cause.details else {}

@@ -14,7 +14,7 @@ from graph.plan import NodePlan
 from graph.state import Error, Execution, Usage
 from graph.values import trim
 from graph.wire import ESCALATE, AttemptRequest, AttemptResult, Entry, EscalateRequest, Feedback
-from workflows.attempts import Interruptible, make_attempt
+from workflows.attempts import Below, Interruptible, make_attempt
 from workflows.calls import AttemptFailed, call, check_cancelled
 from workflows.record import Record, now
 
@@ -96,6 +96,7 @@ class Climber:
         try:
             attempt = self.record.begin_attempt(execution, node.implementations[step.implementation])
             child_id = f"{self.record.run.id}/{node.name}/{execution.id}.{attempt.index}"
+            below = Below()
             try:
                 request = AttemptRequest(
                     scope=await self.record.scope(list(node.sources)),
@@ -105,10 +106,13 @@ class Climber:
                     fuel=step.fuel,
                     memory=step.memory,
                 )
-                result = await make_attempt(node, request, child_id, self.interruptible)
+                result = await make_attempt(node, request, child_id, self.interruptible, below)
             except AttemptFailed as failure:
                 self.record.end_attempt(execution, attempt, failure.usage, failure)
                 raise
+            finally:
+                self.record.child_escalations += below.escalations
+                self.record.child_failures += below.failures
             attempt.fuel, attempt.input, attempt.output = result.fuel, result.input, result.digest
             self.record.end_attempt(execution, attempt, Usage.from_json(result.usage), None)
             return result

@@ -10,7 +10,8 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from graph.values import ANSWER_LIMIT, JSON, encode
+from graph.errors import OperateError
+from graph.values import ANSWER_LIMIT, INLINE_LIMIT, JSON, encode
 from graph.wire import ESCALATION_QUEUE, Entry
 from workflows.record import now
 from workflows.requests import NOTHING, read_json
@@ -47,11 +48,15 @@ class EscalationQueue:
         except ValueError:
             self._ignore("enqueue")
             return
+        if not new.id or too_large(entry):
+            self._ignore("enqueue")
+            return
         self._entries.setdefault(new.id, new)
 
     @workflow.signal
     def drain(self, request: RawValue = NOTHING) -> None:
-        """Mark entries as drained: ``{"ids": [...], "action"?, "value"?, "note"?, "by"?}``."""
+        """Mark entries as drained: ``{"ids": [...], "action"?, "value"?, "note"?, "by"?}``. All but the ids may take
+        16 KiB of JSON together: the queue keeps it."""
         try:
             data = read_json(request)
         except ValueError:
@@ -60,35 +65,56 @@ class EscalationQueue:
         if not isinstance(data, dict) or not isinstance(ids, list):
             self._ignore("drain")
             return
+        resolution = {key: data.get(key) for key in ("action", "value", "by", "note")}
+        if len(encode(resolution)) > INLINE_LIMIT:
+            self._ignore("drain")
+            return
         for entry_id in ids:
             entry = self._entries.get(entry_id) if isinstance(entry_id, str) else None
             if entry is None or entry.drained_at is not None:
                 self._ignore("drain")
                 continue
             entry.drained_at = now()
-            entry.resolution = {key: data.get(key) for key in ("action", "value", "by", "note")} | {"at": now()}
+            entry.resolution = {**resolution, "at": now()}
 
     def _ignore(self, signal: str) -> None:
         self._ignored[signal] = self._ignored.get(signal, 0) + 1
 
     @workflow.query
-    def outstanding(self) -> dict[str, JSON]:
-        """Entries that nobody drained, oldest first."""
-        return self._answer([entry for entry in self._entries.values() if entry.drained_at is None])
+    def outstanding(self, cursor: RawValue = NOTHING) -> dict[str, JSON]:
+        """Entries that nobody drained, oldest first; from ``cursor``, which is `next` of the answer before."""
+        return self._answer([entry for entry in self._entries.values() if entry.drained_at is None], cursor)
 
     @workflow.query
-    def all(self) -> dict[str, JSON]:
-        """All entries, oldest first, and how many signals were ignored because they matched nothing."""
-        return {**self._answer(list(self._entries.values())), "ignored": self._ignored}
+    def all(self, cursor: RawValue = NOTHING) -> dict[str, JSON]:
+        """All entries, as `outstanding`, and how many signals were ignored because they matched nothing."""
+        return {**self._answer(list(self._entries.values()), cursor), "ignored": self._ignored}
 
-    def _answer(self, entries: list[Entry]) -> dict[str, JSON]:
-        """As many as fit in an answer; `total` counts them all."""
+    def _answer(self, entries: list[Entry], cursor: RawValue) -> dict[str, JSON]:
+        """As many as fit in an answer; `total` counts them all.
+
+        Raises:
+            OperateError: the cursor is none.
+        """
+        try:
+            start = read_json(cursor)
+        except ValueError:
+            start = -1
+        start = 0 if start is None else start
+        if isinstance(start, bool) or not isinstance(start, int) or start < 0:
+            raise OperateError("bad_cursor", "the cursor must be the number that the answer before gave as `next`")
         shown: list[JSON] = []
         size = 0
-        for entry in entries:
+        for entry in entries[start:]:
             data = entry.to_json()
             size += len(encode(data))
             if size > ANSWER_LIMIT:
                 break
             shown.append(data)
-        return {"entries": shown, "total": len(entries), "next": len(shown) if len(shown) < len(entries) else None}
+        following = start + len(shown)
+        return {"entries": shown, "total": len(entries), "next": following if following < len(entries) else None}
+
+
+def too_large(entry: RawValue) -> bool:
+    """Whether this is more than any run sends: its header is small, and what is larger lies in the store."""
+    return len(entry.payload.data) > INLINE_LIMIT

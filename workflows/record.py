@@ -37,6 +37,7 @@ class Record:
         self.usage = Usage()
         self.escalations: list[Entry] = []
         self.child_escalations = 0
+        self.child_failures = 0
         self.failures: list[str] = []
         """Nodes whose failure fails the run, in history order."""
         self.warnings: list[str] = []

@@ -119,7 +119,7 @@ class RunGraph:
             "status": status,
             "usage": record.usage.to_json(),
             "escalations": len(record.escalations) + record.child_escalations,
-            "failures": views.failures(record.nodes),
+            "failures": views.failures(record.nodes) + record.child_failures,
             "nodes": dict(record.statuses),
         }
 

@@ -194,7 +194,9 @@ def failure_from(text: str) -> Failure:
 
 
 def with_log(error: BaseException, call: Call) -> BaseException:
-    """A failure with the last lines that the script printed in its details."""
+    """A failure with the fuel that it took, and in its details the last lines that the script printed."""
+    if isinstance(error, Failure):
+        error.fuel = call.fuel
     if isinstance(error, Failure) and call.logs:
         error.details["log"] = [line[:200] for line in call.logs[-_LOG_IN_DETAILS:]]
     return error

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
+
+from wasmtime import component
 
 from activities.sandbox import cache
 from activities.sandbox.api import Cancel, Cancelled, Host, Outcome, OutcomeError, SandboxLimits, ScriptResult
@@ -25,20 +28,22 @@ class Sandbox:
     """Runs guests. One per process is enough; every method blocks and may be called from several threads at once.
 
     Args:
-        component: the guest's component; by default the one in the cache, built first if need be (10 s).
+        component_file: the guest's component; by default the one in the cache, built first if need be (10 s).
         cache_folder: where compiled code lies; by default ``.ferrata/sandbox``, see ``FERRATA_CACHE``.
 
     Raises:
         FerrataError: the component can't be built or loaded, or the cache isn't private.
     """
 
-    def __init__(self, component: Path | None = None, cache_folder: Path | None = None) -> None:
+    def __init__(self, component_file: Path | None = None, cache_folder: Path | None = None) -> None:
         folder = cache_folder or cache.default_cache()
-        self.component = component or ensure_component(folder)
+        self.component = component_file or ensure_component(folder)
         self._code = load_component(self.component, folder)
         self._linker = new_linker()
         self._warm: list[Guest] = []
         self._lock = threading.Lock()
+        # At the interpreter's exit wasmtime's own finalizers come too late to work.
+        weakref.finalize(self, _release, self._warm, self._linker, self._code)
 
     def run_script(
         self,
@@ -147,6 +152,13 @@ class Sandbox:
             if spare is None:
                 return
         guest.close()
+
+
+def _release(warm: list[Guest], linker: component.Linker, code: component.Component) -> None:
+    for guest in warm:
+        guest.close()
+    linker.close()
+    code.close()
 
 
 def as_text(json_text: bytes | str) -> str:
