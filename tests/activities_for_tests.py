@@ -101,3 +101,9 @@ async def sleep_for(run: str, seconds: float) -> str:
         note("sleep_for", run=run, key="", event="cancelled")
         raise
     return "slept"
+
+
+@activity.defn
+def divide(left: int, right: int) -> float:
+    """Divides, in a thread."""
+    return left / right

@@ -201,3 +201,23 @@ def grow(run: str, value: int) -> dict[str, Any]:
 def keyed(key: str, **rest: Any) -> dict[str, Any]:
     """The big model's answer with the ``key`` of the input."""
     return {"from": "big", "input": key}
+
+
+def step(run: str, key: str, fails: int = 0, sources: list[Any] | None = None) -> dict[str, Any]:
+    """Notes start and end; the first ``fails`` calls fail. Takes a little longer or shorter by its key."""
+    calls = note("step_start", run=run, key=key)
+    time.sleep(sum(key.encode()) % 5 / 100)
+    note("step_end", run=run, key=key)
+    if calls < fails:
+        raise ApplicationError("told to fail", type="TOLD")
+    return {"key": key, "sources": sources}
+
+
+def texts(count: int, size: int) -> list[str]:
+    """So many texts of ``size`` characters."""
+    return ["x" * size] * count
+
+
+def numbers(count: int) -> list[int]:
+    """The first ``count`` numbers."""
+    return list(range(count))

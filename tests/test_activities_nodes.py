@@ -100,10 +100,17 @@ async def test_an_error_type_is_the_code_and_its_details_are_kept(runs: Runs) ->
 
 
 async def test_an_ordinary_exception_is_an_activity_error(runs: Runs) -> None:
-    failed = await runs.fail(calling("add", 1, "x"))
+    failed = await runs.fail(calling("divide", 1, 0))
     assert failed.envelope["error"]["class"] == "activity_error"
-    assert failed.envelope["error"]["code"] == "TypeError"
-    assert len(await scheduled(runs, failed.envelope["id"], "add")) == 1
+    assert failed.envelope["error"]["code"] == "ZeroDivisionError"
+    assert "division by zero" in failed.message
+    assert len(await scheduled(runs, failed.envelope["id"], "divide")) == 1
+
+
+async def test_an_argument_of_the_wrong_type_is_an_activity_error(runs: Runs) -> None:
+    failed = await runs.fail(calling("add", 1, "x"))
+    assert failed.code == "activity_error"
+    assert "arguments" in failed.message
 
 
 async def test_retries_are_counted_by_the_workflow_with_one_try_each(runs: Runs) -> None:

@@ -80,7 +80,7 @@ async def test_state_in_a_file_survives_a_restart_on_the_same_port(tmp_path: Pat
 async def test_a_cancelled_start_leaves_nothing_behind() -> None:
     server = DevServer()
     start = asyncio.create_task(server.start())
-    while server.pid is None:  # noqa: ASYNC110
+    while server.pid is None:
         await asyncio.sleep(0.001)
     pid = server.pid
     start.cancel()
@@ -92,7 +92,8 @@ async def test_a_cancelled_start_leaves_nothing_behind() -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ties a foreign program to its parent")
 def test_it_dies_with_a_parent_that_is_killed() -> None:
     script = """
-                from cli.server import DevServer
+        import time
+        from cli.server import DevServer
         with DevServer() as server:
             print(server.pid, flush=True)
             time.sleep(60)

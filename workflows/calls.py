@@ -142,7 +142,8 @@ def raise_failure(error: ActivityError, *, foreign: bool = False) -> NoReturn:
             code = cause.type or record.failure_class
             raise AttemptFailed(Error(code, record.failure_class, record.message, record.details), record) from error
         if cause.type == OVERSIZED:
-            raise AttemptFailed(Error("too_large", "too_large", trim(f"{error.activity_type}: {cause.message}"))) from error
+            message = trim(f"`{error.activity_type}` returned more than Temporal can carry: {cause.message}")
+            raise AttemptFailed(Error("too_large", "too_large", message)) from error
         failure_class = "activity_error" if foreign else "lost"
         code = trim(cause.type or failure_class, CODE_LIMIT)
         details = within_limit({"details": list(cause.details)}) if foreign and cause.details else {}

@@ -41,31 +41,30 @@ class Schedule:
         """Until every node is settled. Cancelling it cancels all nodes, waits for them, and raises on."""
         lives = [asyncio.create_task(self._live(node), name=node.name) for node in self.record.plan.nodes]
         try:
-            await workflow.wait(lives)
+            # An exception that nobody foresaw must fail the workflow task, not leave the others waiting for ever.
+            done, _ = await workflow.wait(lives, return_when=asyncio.FIRST_EXCEPTION)
         except asyncio.CancelledError:
             for life in lives:
                 life.cancel()
             await workflow.wait(lives)
             raise
-        for life in lives:
+        for life in done:
             life.result()
 
     async def _live(self, node: NodePlan) -> None:
         """A node's whole life, until it is settled."""
-        try:
-            for source in node.sources:
-                await self._settled[source].wait()
-            statuses = {source: self.record.nodes[source].status for source in node.sources}
-            decision = decide(node, statuses, self._optional, self._handlers, self.stopping)
-            if decision.action == "start":
-                if decision.handles and self.stopping:
-                    self._handlers |= {node.name}
-                await self._work(node)
-            else:
-                self.record.mark(node.name, "skipped" if decision.action == "skip" else "idle", decision.reason)
-        finally:
-            self._settled[node.name].set()
-            self.concluded()
+        for source in node.sources:
+            await self._settled[source].wait()
+        statuses = {source: self.record.nodes[source].status for source in node.sources}
+        decision = decide(node, statuses, self._optional, self._handlers, self.stopping)
+        if decision.action == "start":
+            if decision.handles and self.stopping:
+                self._handlers |= {node.name}
+            await self._work(node)
+        else:
+            self.record.mark(node.name, "skipped" if decision.action == "skip" else "idle", decision.reason)
+        self._settled[node.name].set()
+        self.concluded()
 
     async def _work(self, node: NodePlan) -> None:
         """Execute a node and conclude it."""
