@@ -96,7 +96,7 @@ async def check_expr(check: ExprCheck, env: Environment) -> None:
 async def check_script(check: ScriptCheck, env: Environment, input: JSON, output: JSON) -> None:
     payload = encode({"output": output, "input": input})
     script, limits = check.script, sandbox_limits(env.limits)
-    result = await env.tools.in_guest_thread(
+    result = await env.tools.run_script(
         lambda cancel: env.tools.sandbox.run_script(
             script.text, script.file, script.line, payload, limits, host=None, cancel=cancel
         )

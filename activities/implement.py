@@ -94,7 +94,7 @@ class Work:
             )
 
         try:
-            result = await self.env.tools.in_guest_thread(run)
+            result = await self.env.tools.run_script(run)
         except Failure as failure:
             self.meter.fuel += failure.fuel
             raise
@@ -112,7 +112,9 @@ class Work:
             hint = suggest(str(model), granted)
             raise Failure("denied", f"model `{model}` isn't granted; add it to `grants: {{models: [...]}}` {hint}")
         format_ = options.pop("format", None) or "text"
-        reply = await self._complete(model, ModelRequest.build(**options, format=format_))
+        question = ModelRequest.build(**options, format=format_)
+        async with self.env.tools.places.given_up():
+            reply = await self._complete(model, question)
         return {"output": as_format(reply.text, format_)}
 
     async def _infer(self, previous: JSON) -> JSON:

@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 from activities.checks import validator
 from activities.lookup import find_graph
 from activities.tools import Tools
-from graph.compile import compile_graph
+from graph.compile import Compilation, compile_graph
 from graph.compiled import CompiledGraph
 from graph.errors import LoadError, Problem
 from graph.planning import plan_of
@@ -29,6 +29,7 @@ from graph.world import World
 
 INPUT_INLINE = 2 * 1024
 """Bytes up to which a run's input travels inline: every attempt carries it."""
+MOST_WARNINGS = 50
 SEARCH_ATTRIBUTES = ("FerrataGraph", "FerrataStatus", "FerrataEscalations")
 
 
@@ -48,11 +49,10 @@ class LoadActivities:
             graph = await self._tools.graph(ref)
             input = await self._tools.store.load(request.value or Value())
         else:
-            source, files = find_graph(self._tools.settings.graphs, request.graph)
-            # Compiling takes a while for a large graph, and the heartbeat must go on.
-            compilation = await asyncio.to_thread(compile_graph, source, files, self._world())
+            # Reading and compiling take a while for a large graph, and the heartbeat must go on.
+            compilation = await asyncio.to_thread(self._compile, request.graph)
             graph, input = compilation.graph, request.input
-            warnings = [str(warning) for warning in compilation.warnings]
+            warnings = [str(warning) for warning in compilation.warnings[:MOST_WARNINGS]]
             await self._check_queues(graph)
             ref = await self._store(graph)
         input = check_input(graph, input)
@@ -64,19 +64,21 @@ class LoadActivities:
             warnings=warnings,
         )
 
-    def _world(self) -> World:
-        return World(
+    def _compile(self, wanted: JSON) -> Compilation:
+        source, files = find_graph(self._tools.settings.graphs, wanted)
+        world = World(
             script=lambda text: self._tools.sandbox.check_syntax(text, "script.py"),
             function=self._tools.functions.describe,
             activities=self._tools.registered,
             models=frozenset(self._tools.models.names()),
         )
+        return compile_graph(source, files, world)
 
     async def _store(self, graph: CompiledGraph) -> Ref:
         """Store a graph and its children, deepest first, so that each knows where its children lie."""
         for fingerprint, child in graph.graphs.items():
             graph.refs[fingerprint] = await self._store(child)
-        return await self._tools.store.put(graph.model_dump_json(by_alias=True).encode())
+        return await self._tools.store.put(graph.model_dump_json(by_alias=True, exclude={"graphs"}).encode())
 
     async def _check_queues(self, graph: CompiledGraph) -> None:
         """Refuse task queues that nobody polls, in child graphs too: an activity there would wait for ever."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from activities.checks import run_checks
 from activities.evaluate import Environment
 from activities.implement import Feedback, Meter, Work
+from activities.places import clock
 from activities.store import StoreError
 from graph.compiled import CompiledNode
 from graph.durations import format_duration
@@ -65,7 +66,8 @@ async def perform(node: CompiledNode, env: Environment, attempt: Try, *, guard: 
     outcome = Outcome(Meter())
     rejected: list[JSON] = []
     try:
-        async with asyncio.timeout(node.limits.timeout / 1000):
+        async with asyncio.timeout(node.limits.timeout / 1000) as timeout:
+            clock.set(timeout)
             if guard and node.when is not None and not await env.condition(node.when, "the guard"):
                 outcome.skipped = True
                 return outcome

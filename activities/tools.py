@@ -13,6 +13,7 @@ from temporalio.client import Client
 
 from activities.functions import Functions
 from activities.models import Models
+from activities.places import Places
 from activities.sandbox import Cancel, Sandbox
 from activities.settings import Settings
 from activities.store import Store
@@ -37,7 +38,8 @@ class Tools:
         self.models = Models.open(settings.models)
         self.functions = Functions(settings.functions)
         self._graphs: OrderedDict[str, tuple[CompiledGraph, dict[str, CompiledNode]]] = OrderedDict()
-        # A guest that waits for a model holds a thread but no processor, so there are more threads than slots.
+        self.places = Places()
+        # A script that waits for a model holds a thread but no place, so there are more threads than slots.
         self._threads = ThreadPoolExecutor(settings.slots * 4, thread_name_prefix="guest")
 
     async def node(self, graph: Ref, name: str) -> CompiledNode:
@@ -58,6 +60,11 @@ class Tools:
                 self._graphs.popitem(last=False)
         self._graphs.move_to_end(ref.digest)
         return found
+
+    async def run_script(self, work: Callable[[Cancel], T]) -> T:
+        """`in_guest_thread`, once there is a place for another script."""
+        async with self.places.one():
+            return await self.in_guest_thread(work)
 
     async def in_guest_thread(self, work: Callable[[Cancel], T]) -> T:
         """Run blocking sandbox work in a thread; cancelling the awaiting task stops the guest and waits for that."""

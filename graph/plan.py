@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
-
 from graph.compiled import AfterStatus, Kind, Rung
-from graph.values import Ref
+from graph.values import Compact, Ref
 
 
-class Brief(BaseModel):
-    """A part of the plan. What has its default is left out of its JSON: plans of thousands of nodes go to history."""
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields = type(self).model_fields
-        return {key: value for key, value in handler(self).items() if value != fields[key].default}
-
-
-class NodePlan(Brief):
+class NodePlan(Compact):
     """One node as the workflow sees it. Times in milliseconds."""
 
     name: str
@@ -44,7 +31,7 @@ class NodePlan(Brief):
         return {**dict.fromkeys(self.uses, "succeeded"), **self.after}
 
 
-class Plan(Brief):
+class Plan(Compact):
     """A graph as the workflow sees it, in file order."""
 
     name: str

@@ -31,11 +31,19 @@ DEPTH_LIMIT: Final = 100
 
 
 class Compact(BaseModel):
-    """A message whose fields that are None are left out of its JSON: history stays small and reads well."""
+    """A message whose fields at their default are left out of its JSON: history stays small and reads well.
+
+    So a default is part of what recorded histories mean, and never changes.
+    """
 
     @model_serializer(mode="wrap")
-    def _without_nulls(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {key: value for key, value in handler(self).items() if value is not None}
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        return {
+            key: value
+            for key, value in handler(self).items()
+            if (field := fields.get(key)) is None or field.is_required() or value != field.default
+        }
 
 
 class Ref(Compact):

@@ -107,3 +107,18 @@ async def sleep_for(run: str, seconds: float) -> str:
 def divide(left: int, right: int) -> float:
     """Divides, in a thread."""
     return left / right
+
+
+@activity.defn
+async def sleep_once(run: str, seconds: float) -> int:
+    """Takes ``seconds`` at the first call, none later; gives back the number of calls before."""
+    calls = note("sleep_once", run=run, key="")
+    if calls == 0:
+        await asyncio.sleep(seconds)
+    return calls
+
+
+@activity.defn
+async def fail_at_length(size: int) -> str:
+    """Fails with a message and details of ``size`` characters each."""
+    raise ApplicationError("m" * size, "d" * size, type="LONG")

@@ -221,3 +221,12 @@ def texts(count: int, size: int) -> list[str]:
 def numbers(count: int) -> list[int]:
     """The first ``count`` numbers."""
     return list(range(count))
+
+
+async def fail_once_called(run: str, name: str, code: str, seconds: float = 0) -> Any:
+    """Waits until the function ``name`` noted a call of this run, and ``seconds`` more; then fails with ``code``."""
+    path = Path(os.environ["TEST_LOG"], f"{name}.jsonl")
+    while not path.exists() or run not in path.read_text():
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(seconds)
+    raise ApplicationError(f"{name} was called", type=code)

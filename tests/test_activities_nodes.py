@@ -153,7 +153,9 @@ async def test_a_result_that_is_too_large_for_history_is_too_large(runs: Runs, s
 
 
 async def test_a_result_of_200_kb_passes(runs: Runs) -> None:
-    done = await runs.complete({"nodes": {**calling("large_result", 200_000)["nodes"], "size": {"value": "${len(work)}"}}})
+    done = await runs.complete(
+        {"nodes": {**calling("large_result", 200_000)["nodes"], "size": {"value": "${len(work)}"}}}
+    )
     assert done["result"] == 200_000
 
 
@@ -178,6 +180,34 @@ async def test_an_attempt_that_takes_longer_than_its_timeout_is_a_timeout(runs: 
     failed = await runs.fail(calling("sleep_for", RUN, 60, timeout="1s"))
     assert failed.code == "timeout"
     assert len((await execution(runs, failed.envelope["id"]))["attempts"]) == 1
+
+
+async def test_a_deadline_cancels_the_call_and_is_a_timeout(runs: Runs) -> None:
+    failed = await runs.fail(calling("sleep_for", RUN, 60, deadline="1s", on_fail=[{"retry": 3}]))
+    assert failed.code == "timeout"
+    assert "deadline of 1s" in failed.message
+    assert [entry["event"] for entry in runs.calls("sleep_for", failed.envelope["id"])] == ["start", "cancelled"]
+    (attempt,) = (await execution(runs, failed.envelope["id"]))["attempts"]
+    assert attempt["status"] == "failed"
+
+
+@pytest.mark.parametrize("size", [100_000, 3_000_000])
+async def test_an_error_that_is_too_large_for_history_still_fails_the_attempt(runs: Runs, size: int) -> None:
+    failed = await runs.fail(calling("fail_at_length", size))
+    assert failed.envelope["error"]["class"] in ("activity_error", "too_large")
+    assert len(failed.message) < 3000
+    assert len((await execution(runs, failed.envelope["id"]))["attempts"]) == 1
+
+
+async def test_a_call_in_flight_when_another_node_fails_finishes_and_is_checked(runs: Runs) -> None:
+    wait = {"run": RUN, "name": "sleep_for", "code": "BAD"}
+    nodes = {
+        "work": {"activity": {"name": "sleep_for", "args": [RUN, 1]}, "accept": [{"expr": "output == 'slept'"}]},
+        "bad": {"function": "functions_for_tests:fail_once_called", "input": wait},
+    }
+    failed = await runs.fail({"nodes": nodes})
+    assert failed.code == "BAD"
+    assert failed.envelope["nodes"] == {"work": "succeeded", "bad": "failed"}
 
 
 async def test_an_activity_that_nobody_registered_is_refused_at_load_with_the_nearest_name(runs: Runs) -> None:

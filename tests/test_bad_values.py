@@ -231,12 +231,31 @@ async def test_a_result_above_a_mebibyte_is_a_ref_that_the_store_has(runs: Runs)
 
 
 async def test_an_activitys_arguments_and_result_above_their_limit_are_too_large(runs: Runs) -> None:
-    node = {"activity": {"name": "greet", "args": ["${input * 300000}"]}}
-    failed = await failure(runs, {"nodes": {"work": node}}, "x")
-    assert failed.code == "too_large"
-    node = {"activity": {"name": "large_result", "args": [300_000]}}
-    failed = await failure(runs, {"nodes": {"work": node}})
-    assert failed.code == "too_large"
+    calls: list[JSON] = [
+        {"name": "greet", "args": ["${'x' * 300000}"]},
+        {"name": "large_result", "args": [300_000]},
+    ]
+    for call in calls:
+        failed = await failure(runs, {"nodes": {"work": {"activity": call}}})
+        assert failed.code == "too_large"
+        assert "262144" in failed.message
+
+
+async def test_a_hundred_and_forty_inline_values_fan_in(runs: Runs) -> None:
+    graph: dict[str, Any] = {
+        "nodes": {f"n{i}": {"value": f"${{'{i % 10}' * 15000}}"} for i in range(140)},
+        "output": {"length": "${length}", "last": "${last}"},
+    }
+    names = [f"n{i}" for i in range(140)]
+    graph["nodes"]["joined"] = {"value": ["${" + name + "}" for name in names]}
+    graph["nodes"]["length"] = {"value": "${len(joined)}"}
+    graph["nodes"]["last"] = {"value": "${[part[0] for part in joined]}"}
+    done = await runs.complete(graph)
+    assert done["result"] == {"length": 140, "last": [str(i % 10) for i in range(140)]}
+    history = await runs.client.get_workflow_handle(done["id"]).fetch_history()
+    scheduled = [event.activity_task_scheduled_event_attributes for event in history.events]
+    assert sum(attributes.activity_type.name == "pack" for attributes in scheduled) > 5
+    assert max(attributes.ByteSize() for attributes in scheduled) < 300 * KIB
 
 
 # Questions and signals that make no sense.
@@ -295,8 +314,9 @@ async def test_signals_with_another_number_of_arguments_are_counted_by_the_queue
     name = f"queue-{uuid.uuid4().hex[:8]}"
     handle = await runs.client.start_workflow("EscalationQueue", id=name, task_queue=runs.task_queue)
     bad = RawValue(Payload(metadata={"encoding": b"json/plain"}, data=b"{'"))
+    odd: list[list[Any]] = [[], [1, 2], [{"ids": []}, {"ids": []}], [bad]]
     for signal in ("enqueue", "drain"):
-        for args in ([], [1, 2], [{"ids": []}, {"ids": []}], [bad]):
+        for args in odd:
             await handle.signal(signal, args=args)
     assert await handle.query("all") == {"entries": [], "total": 0, "next": None, "ignored": {"enqueue": 4, "drain": 4}}
     await handle.terminate()
@@ -323,7 +343,7 @@ async def test_a_blob_that_is_lost_between_nodes_is_named(runs: Runs, code: str)
     graph["nodes"]["reader"] = {"value": "${len(work)}", "after": ["gate"]}
     handle = await runs.start(graph)
     async with asyncio.timeout(SECONDS):
-        while not runs.calls("gate", handle.id):  # noqa: ASYNC110
+        while not runs.calls("gate", handle.id):
             await asyncio.sleep(0.05)
     ref = (await runs.query(handle.id, "output", "work"))["ref"]
     path = blob(runs, ref["digest"])

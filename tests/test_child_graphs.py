@@ -116,7 +116,8 @@ async def test_a_childs_input_is_checked_against_its_schema(runs: Runs) -> None:
 
 
 async def test_a_childs_failure_is_child_failed_and_keeps_the_authors_code(runs: Runs) -> None:
-    failed = await runs.fail({"nodes": {"below": below({"inner": failing("NO_STOCK"), "rest": count("rest", "${inner}")})}})
+    inner = {"inner": failing("NO_STOCK"), "rest": count("rest", "${inner}")}
+    failed = await runs.fail({"nodes": {"below": below(inner)}})
     assert failed.code == "NO_STOCK"
     assert failed.envelope["error"]["class"] == "child_failed"
     assert "`below`" in failed.message
@@ -182,7 +183,8 @@ async def test_a_childs_usage_is_added_up_failed_attempts_included(runs: Runs) -
 
 
 async def test_what_a_child_escalated_and_left_failed_is_counted_by_the_parent(runs: Runs) -> None:
-    inner = {"lost": failing("LOST", optional=True, on_fail=[{"escalate": {"queue": "childrens"}}]), "kept": count("k", 1)}
+    lost = failing("LOST", optional=True, on_fail=[{"escalate": {"queue": "childrens"}}])
+    inner = {"lost": lost, "kept": count("k", 1)}
     node = {"graph": {"nodes": inner, "output": "${kept}"}, "input": {"run": "${run.id}"}}
     done = await runs.complete({"nodes": {"below": node}})
     assert done["result"] == 1
@@ -208,6 +210,14 @@ async def test_a_child_that_takes_longer_than_the_nodes_timeout_is_a_timeout(run
     assert failed.code == "timeout"
     assert "2s" in failed.message
     assert await status_of(await child(runs, failed.envelope["id"])) == WorkflowExecutionStatus.TIMED_OUT
+
+
+async def test_a_deadline_cancels_the_child_and_is_a_timeout(runs: Runs) -> None:
+    failed = await runs.fail({"nodes": {"below": below({"inner": slow()}, deadline="2s", on_fail=[{"retry": 3}])}})
+    assert failed.code == "timeout"
+    assert "deadline of 2s" in failed.message
+    assert len(await attempts(runs, failed.envelope["id"])) == 1
+    assert await status_of(await child(runs, failed.envelope["id"])) == WorkflowExecutionStatus.CANCELED
 
 
 async def test_a_large_output_of_a_child_travels_by_reference(runs: Runs) -> None:

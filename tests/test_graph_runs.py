@@ -40,6 +40,11 @@ def failing_late(seconds: float, code: str, key: str = "late", **more: JSON) -> 
     return {**call("slow_failure", seconds=seconds, code=code, key=key), **more}
 
 
+def failing_once_called(name: str, seconds: float = 0) -> dict[str, Any]:
+    """A node that fails with `BAD`, ``seconds`` after the function ``name`` was called."""
+    return call("fail_once_called", name=name, code="BAD", seconds=seconds)
+
+
 def keys(runs: Runs, run: str, name: str = "count") -> list[str]:
     """The keys of a run's calls, in order."""
     return [entry["key"] for entry in runs.calls(name, run)]
@@ -484,7 +489,7 @@ async def test_a_join_after_exclusive_branches_gets_the_one_that_ran(runs: Runs,
 async def test_a_failing_run_does_not_wait_for_a_retrys_delay(runs: Runs) -> None:
     nodes = {
         "waiting": failing("FLAKY", "waiting", on_fail=[{"retry": {"times": 3, "delay": "10m"}}]),
-        "bad": failing_late(1.5, "BAD"),
+        "bad": failing_once_called("script", 1.5),
     }
     started = time.monotonic()
     failed = await runs.fail({"nodes": nodes})
@@ -501,7 +506,7 @@ async def test_a_failing_run_ends_its_child_runs(runs: Runs) -> None:
     child = {"nodes": {"inner": {**slow(60), "input": {"run": "${input.run}", "seconds": 60}}}}
     nodes = {
         "below": {"graph": child, "input": {"run": RUN}},
-        "bad": failing_late(1.5, "BAD"),
+        "bad": failing_once_called("slow"),
     }
     started = time.monotonic()
     failed = await runs.fail({"nodes": nodes})
@@ -555,6 +560,24 @@ async def test_a_run_shows_its_state_while_nodes_run(runs: Runs) -> None:
     assert progress["running"] == ["running"]
     assert (await handle.result())["result"] == "slow"
     await runs.replays(handle)
+
+
+async def test_more_nodes_than_may_be_in_flight_all_run(runs: Runs) -> None:
+    nodes: dict[str, Any] = {f"n{number}": {"value": number} for number in range(130)}
+    nodes["total"] = {"value": "${sum([" + ", ".join(nodes) + "])}"}
+    done = await runs.complete({"nodes": nodes})
+    assert done["result"] == sum(range(130))
+
+
+async def test_nodes_in_line_for_their_turn_never_start_once_the_run_fails(runs: Runs) -> None:
+    nodes: dict[str, Any] = {"bad": failing("BAD")}
+    nodes |= {f"slow{number}": slow(4, f"slow{number}") for number in range(105)}
+    failed = await runs.fail({"nodes": nodes})
+    assert failed.code == "BAD"
+    statuses = list(failed.envelope["nodes"].values())
+    assert statuses.count("cancelled") == 6
+    assert statuses.count("succeeded") == 99
+    assert len({entry["key"] for entry in runs.calls("slow", failed.envelope["id"])}) == 99
 
 
 # Bindings and checks that can't be evaluated

@@ -91,6 +91,31 @@ async def test_feedback_reaches_the_parameter_of_that_name_of_a_function(runs: R
     assert second["feedback"]["rejected"] == {"from": "small", "feedback": None}
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    ["input, feedback", "input, feedback=None", "input, *, feedback", "*input, feedback", "it, x=1, feedback=2"],
+)
+async def test_feedback_reaches_a_script_that_has_a_parameter_for_it(runs: Runs, parameters: str) -> None:
+    telling = f"def run({parameters}):\n    return {{'from': 'big' if feedback else 'small', 'feedback': feedback}}"
+    rungs = [{"retry": {"times": 1, "feedback": True}}]
+    done = await runs.complete({"nodes": {"work": {"script": telling, "output_schema": WANTS_BIG, "on_fail": rungs}}})
+    feedback = done["result"]["feedback"]
+    assert (feedback["code"], feedback["rejected"]) == ("rejected", {"from": "small", "feedback": None})
+    assert "$.from" in feedback["reason"]
+
+
+async def test_an_input_may_be_called_feedback(runs: Runs) -> None:
+    done = await runs.complete({"nodes": {"work": {"script": "def run(feedback):\n    return feedback"}}}, {"n": 1})
+    assert done["result"] == {"n": 1}
+
+
+@pytest.mark.parametrize("parameters", ["", "a, b", "a, *, b", "input, feedback, /"])
+async def test_a_script_that_cannot_be_called_with_its_input_is_refused(runs: Runs, parameters: str) -> None:
+    failed = await runs.fail({"nodes": {"work": {"script": f"def run({parameters}):\n    return 1"}}})
+    assert failed.code == "bad_script"
+    assert "takes one argument" in failed.message
+
+
 async def test_feedback_is_of_the_attempt_just_before_and_only_where_asked_for(runs: Runs) -> None:
     nobody = {"properties": {"from": {"const": "nobody"}}}
     node = {"function": "functions_for_tests:with_feedback", "input": RUN, "output_schema": nobody}
@@ -139,6 +164,14 @@ async def test_a_script_that_runs_out_of_memory_passes_with_2x(runs: Runs) -> No
     assert done["result"] == {"size": 80 * 2**20}
     first, second = await attempts(runs, done["id"])
     assert (first["error"]["class"], second["status"]) == ("out_of_memory", "succeeded")
+
+
+async def test_the_largest_factors_on_the_largest_limits_still_run(runs: Runs) -> None:
+    retry = {"times": 1, "fuel": "1000x", "memory": "1000x"}
+    limits = {"fuel": 10_000_000_000_000, "memory": "4095MiB", "output_bytes": "1KiB"}
+    node = {"script": script("return 'x' * 2000"), **limits, "on_fail": [{"retry": retry}]}
+    failed = await runs.fail({"nodes": {"work": node}})
+    assert [a["error"]["class"] for a in await attempts(runs, failed.envelope["id"])] == ["too_large"] * 2
 
 
 async def test_more_fuel_lasts_for_its_rung_only(runs: Runs) -> None:

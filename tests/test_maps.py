@@ -229,7 +229,7 @@ async def test_items_are_checked_against_the_nodes_own_schema(runs: Runs) -> Non
     assert done["result"]["indexes"] == [0, 2]
     (failure,) = done["result"]["failures"]
     assert failure["code"] == "rejected"
-    assert "$.n: 'x' is not of type 'integer'" in failure["reason"]
+    assert "is not of type 'integer'" in failure["reason"]
 
 
 async def test_one_items_retries_cost_its_neighbours_no_call(runs: Runs) -> None:
@@ -357,9 +357,7 @@ async def test_a_maps_deadline_ends_it(runs: Runs) -> None:
     ("tolerate", "bad", "of"),
     [(0, 0, 4), (1, 1, 4), ("25%", 1, 4), ("50%", 2, 4), ("33%", 1, 4), ("0%", 0, 3), ("99%", 3, 4)],
 )
-async def test_a_map_with_as_many_failures_as_tolerated_succeeds(
-    runs: Runs, tolerate: JSON, bad: int, of: int
-) -> None:
+async def test_a_map_with_as_many_failures_as_tolerated_succeeds(runs: Runs, tolerate: JSON, bad: int, of: int) -> None:
     items = [BAD] * bad + [["ok"]] * (of - bad)
     done = await runs.complete(alone(replies(tolerate={"failures": tolerate})), {"items": items})
     assert done["result"]["failed"] == bad
@@ -368,9 +366,7 @@ async def test_a_map_with_as_many_failures_as_tolerated_succeeds(
 @pytest.mark.parametrize(
     ("tolerate", "bad", "of"), [(0, 1, 4), (1, 2, 4), ("25%", 2, 4), ("50%", 3, 4), ("33%", 2, 4), ("0%", 1, 200)]
 )
-async def test_a_map_with_one_failure_more_than_tolerated_fails(
-    runs: Runs, tolerate: JSON, bad: int, of: int
-) -> None:
+async def test_a_map_with_one_failure_more_than_tolerated_fails(runs: Runs, tolerate: JSON, bad: int, of: int) -> None:
     items = [["ok"]] * (of - bad) + [BAD] * bad
     failed = await runs.fail(alone(replies(tolerate={"failures": tolerate})), {"items": items})
     assert failed.code == "BAD"
@@ -412,7 +408,11 @@ async def test_the_concurrency_cap_holds_after_retries_and_reroutes(runs: Runs) 
         {"reroute": {"script": "def run(input):\n    return input['key']\n"}},
     ]
     node = mapping(
-        "slow", {"seconds": 0.1, "value": "${index}"}, concurrency=2, on_fail=ladder, accept=[{"expr": "index % 2 == 0"}]
+        "slow",
+        {"seconds": 0.1, "value": "${index}"},
+        concurrency=2,
+        on_fail=ladder,
+        accept=[{"expr": "index % 2 == 0"}],
     )
     done = await runs.complete(alone(node), {"items": list(range(6))})
     assert done["result"]["failed"] == 3
@@ -450,10 +450,16 @@ async def test_thousands_of_items_take_few_events(runs: Runs) -> None:
     }
     done = await runs.complete({"nodes": nodes})
     assert done["result"] == [3500, {"n": 0}, 3499]
-    assert len((await history_of(runs, done["id"])).events) < 60
+    assert len((await history_of(runs, done["id"])).events) < 70
 
 
 # Maps among other nodes
+
+BAD_ONCE_CALLED = {
+    "function": "functions_for_tests:fail_once_called",
+    "input": {"run": RUN, "name": "slow", "code": "BAD"},
+}
+"""Fails as soon as an item is under way."""
 
 
 async def test_a_failing_run_lets_a_chunk_in_flight_finish_and_sends_out_no_more(runs: Runs) -> None:
@@ -464,10 +470,10 @@ async def test_a_failing_run_lets_a_chunk_in_flight_finish_and_sends_out_no_more
             accept=[{"expr": "index == 0"}],
             on_fail=[{"reroute": {"value": "rerouted"}}],
         ),
-        "bad": {"function": "functions_for_tests:crash", "input": {}},
+        "bad": BAD_ONCE_CALLED,
     }
     failed = await runs.fail({"nodes": nodes}, {"items": [1, 2]})
-    assert failed.code == "function_error"
+    assert failed.code == "BAD"
     assert failed.envelope["nodes"] == {"work": "cancelled", "bad": "failed"}
     ends = Counter(entry["event"] for entry in runs.calls("slow", failed.envelope["id"]))
     assert ends == Counter({"start": 2, "end": 2})
@@ -477,7 +483,7 @@ async def test_a_failing_run_lets_a_chunk_in_flight_finish_and_sends_out_no_more
 async def test_a_map_in_flight_that_is_done_when_another_node_failed_counts(runs: Runs) -> None:
     nodes = {
         "work": mapping("slow", {"seconds": 1.5, "value": "${item}"}),
-        "bad": {"function": "functions_for_tests:crash", "input": {}},
+        "bad": BAD_ONCE_CALLED,
     }
     failed = await runs.fail({"nodes": nodes}, {"items": [1, 2]})
     assert failed.envelope["nodes"] == {"work": "succeeded", "bad": "failed"}

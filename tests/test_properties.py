@@ -115,8 +115,10 @@ def test_a_ladder_is_climbed_step_by_step_and_never_down(ladder: list[Rung], fai
     for code in failures:
         failure_class = "function_error" if code == "TOLD" else code
         step = climb.next(failure_class, code)
-        while left and not isinstance(left[0][0], Escalate):
+        while left:
             rung = left[0][0]
+            if isinstance(rung, Escalate):
+                break
             if code != "invalid_input" and (rung.on is None or {code, failure_class} & set(rung.on)):
                 break
             left.pop(0)
@@ -327,7 +329,7 @@ def check_statuses(made: Made, seen: dict[str, Seen], statuses: dict[str, str]) 
         # Ends seen in the same workflow task as the run's failure: both orders are right.
         failing = {False} if ready < first else {True} if ready > first else {False, True}
         allowed = {a for f in failing for a in may_do(needs, statuses, made.optional, handlers, f)}
-        did = "start" if name in seen else {"skipped": "skip", "idle": "never"}[statuses[name]]
+        did = "start" if name in seen else {"skipped": "skip", "idle": "never", "cancelled": "never"}[statuses[name]]
         assert did in allowed, (name, needs, statuses, did, allowed)
         if did == "start":
             if True in failing and handles(needs, statuses, handlers):
@@ -341,12 +343,11 @@ def fatal(made: Made, name: str, statuses: dict[str, str]) -> bool:
 
 
 def outcome(made: Made, name: str, *, stopped: bool) -> set[str]:
-    """What becomes of a node that starts. A failing run ends its ladder."""
+    """What becomes of a node that starts. A failing run ends its ladder, after an attempt or between two."""
     if not made.go[name]:
         return {"skipped"}
-    if made.fails[name] == 1:
-        return {"succeeded", "failed"} if stopped else {"succeeded"}
-    return {"failed"} if made.fails[name] else {"succeeded"}
+    end = "succeeded" if made.fails[name] < 2 else "failed"
+    return {end, "failed", "cancelled"} if stopped and made.fails[name] else {end}
 
 
 def check_end(made: Made, seen: dict[str, Seen], statuses: dict[str, str], envelope: dict[str, Any]) -> None:

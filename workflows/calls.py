@@ -23,8 +23,9 @@ from workflows.requests import read_json
 
 MOST_LOSSES = 10
 HEARTBEAT = timedelta(seconds=5)
-GRACE = timedelta(seconds=30)
-"""Added to an attempt's own timeout, which the activity enforces itself: the server's is only a backstop."""
+GRACE = timedelta(hours=1)
+"""Added to an attempt's own timeout, which the activity enforces itself, off the clock while it waits for a place among
+its process's scripts: the server's timeout is only a backstop. A worker that is lost is noticed by its heartbeat."""
 LOSSES = RetryPolicy(
     initial_interval=timedelta(seconds=1),
     backoff_coefficient=1.5,

@@ -121,8 +121,7 @@ class Climber:
 
     def _past_deadline(self, node: NodePlan, execution: Execution) -> AttemptFailed:
         """The node took longer than its deadline: the attempt in flight, if any, failed by that."""
-        message = f"`{node.name}` did not conclude within its deadline of {format_duration(node.deadline or 0)}"
-        failure = AttemptFailed(Error("timeout", "timeout", message, {"deadline": node.deadline}))
+        failure = past_deadline(node)
         if execution.attempts and execution.attempts[-1].status == "running":
             self.record.end_attempt(execution, execution.attempts[-1], Usage(), failure)
         return failure
@@ -158,3 +157,9 @@ class Climber:
             # The run still answers for it, though the queue never heard of it.
             entry.reason = trim(f"{entry.reason} (not handed to queue `{queue}`: {failure.error.message})")
         self.record.escalations.append(entry)
+
+
+def past_deadline(node: NodePlan) -> AttemptFailed:
+    """The failure of a node that took longer than its deadline."""
+    message = f"`{node.name}` did not conclude within its deadline of {format_duration(node.deadline or 0)}"
+    return AttemptFailed(Error("timeout", "timeout", message, {"deadline": node.deadline}))

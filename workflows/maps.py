@@ -6,13 +6,14 @@ delay come back as pending lists, and are sent out again as chunks of their own.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 
 from temporalio import workflow
 
 from graph.ladder import Climb, Escalation
 from graph.plan import NodePlan
-from graph.state import Error, Execution, Usage
+from graph.state import Attempt, Error, Execution, Usage
 from graph.values import Ref, Value
 from graph.wire import (
     CHUNK,
@@ -30,7 +31,7 @@ from graph.wire import (
     Scope,
 )
 from workflows.calls import AttemptFailed, call, check_cancelled
-from workflows.climbing import Climber, NodeFailed
+from workflows.climbing import Climber, NodeFailed, past_deadline
 from workflows.record import now
 
 CHUNK_ITEMS = 1000
@@ -50,35 +51,23 @@ class MapRun:
         """The map's output; None if its guard was false.
 
         Raises:
-            NodeFailed: no item succeeded, more failed than tolerated, or the items couldn't be had.
+            NodeFailed: no item succeeded, more failed than tolerated, the items couldn't be had, or time was up.
             Stopped: the run is failing.
         """
         attempt = self.record.begin_attempt(self.execution, self.node.implementations[0])
         usage = Usage()
+        deadline = self.node.deadline
         try:
-            scope = await self.record.scope(list(self.node.sources))
-            pinned = await call(
-                PIN,
-                AttemptRequest(scope=scope, node=self.node.name),
-                Pinned,
-                summary=f"{self.node.name}: items",
-                timeout=self.node.timeout,
-            )
-            if pinned.skipped or pinned.items is None:
-                return None
-            self.execution.items = {"items": pinned.count}
-            results = await self._chunks(scope, pinned.items, pinned.count, usage)
-            request = CollectRequest(scope=scope, node=self.node.name, items=pinned.items, results=results)
-            collected = await call(
-                COLLECT, request, Collected, summary=f"{self.node.name}: collect", timeout=self.node.timeout
-            )
-        except AttemptFailed as failure:
+            async with asyncio.timeout(None if deadline is None else deadline / 1000):
+                pinned, collected = await self._work(usage)
+        except AttemptFailed as failed:
             check_cancelled()
-            usage.add(failure.usage)
-            self.record.end_attempt(self.execution, attempt, usage, failure)
-            await self._give_up(failure)
-            raise NodeFailed(failure.error) from failure
-        self.execution.items = {"items": pinned.count, **collected.counts}
+            raise await self._give_up(attempt, usage, failed) from failed
+        except TimeoutError:
+            raise await self._give_up(attempt, usage, past_deadline(self.node)) from None
+        if collected is None:
+            return None
+        self.execution.items = {"items": pinned, **collected.counts}
         await self._escalate(collected)
         if collected.error is not None:
             error = Error(**collected.error)
@@ -87,6 +76,26 @@ class MapRun:
         attempt.output = collected.digest
         self.record.end_attempt(self.execution, attempt, usage, None)
         return collected.output
+
+    async def _work(self, usage: Usage) -> tuple[int, Collected | None]:
+        """Pin the items, run them, collect: how many there are, and what came of them (None: the guard was false)."""
+        scope = await self.record.scope(list(self.node.sources))
+        pinned = await call(
+            PIN,
+            AttemptRequest(scope=scope, node=self.node.name),
+            Pinned,
+            summary=f"{self.node.name}: items",
+            timeout=self.node.timeout,
+        )
+        if pinned.skipped or pinned.items is None:
+            return 0, None
+        self.execution.items = {"items": pinned.count}
+        results = await self._chunks(scope, pinned.items, pinned.count, usage)
+        request = CollectRequest(scope=scope, node=self.node.name, items=pinned.items, results=results)
+        collected = await call(
+            COLLECT, request, Collected, summary=f"{self.node.name}: collect", timeout=self.node.timeout
+        )
+        return pinned.count, collected
 
     async def _chunks(self, scope: Scope, items: Ref, count: int, usage: Usage) -> list[Ref]:
         """Run every item up its ladder; the stored results."""
@@ -121,11 +130,14 @@ class MapRun:
         items = self.execution.items or {}
         self.execution.items = {**items, **{key: items.get(key, 0) + value for key, value in counts.items()}}
 
-    async def _give_up(self, failure: AttemptFailed) -> None:
-        """The items couldn't be had: no attempt can mend it, but a person may still be asked."""
+    async def _give_up(self, attempt: Attempt, usage: Usage, failure: AttemptFailed) -> NodeFailed:
+        """The items couldn't be had, or time is up: no attempt can mend it, but a person may still be asked."""
+        usage.add(failure.usage)
+        self.record.end_attempt(self.execution, attempt, usage, failure)
         step = Climb(self.node.ladder).give_up()
         if isinstance(step, Escalation):
             await self.climber.escalate(self.node, self.execution, failure, step.queue)
+        return NodeFailed(failure.error)
 
     async def _escalate(self, collected: Collected) -> None:
         """Hand over the escalated items, as one entry for each queue."""

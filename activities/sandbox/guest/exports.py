@@ -106,7 +106,7 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
             function = module.__dict__.get("run")
             if not callable(function):
                 raise _error("script_error", f"{filename} defines no run(input)", {"file": filename})
-            more = {"feedback": loads(feedback)} if "feedback" in _parameters(function) else {}
+            more = {"feedback": loads(feedback)} if _takes_feedback(function) else {}
             text = encode(function(loads(input), **more), "the output")
             return _bounded(text, output_bytes)
         except Err:
@@ -142,10 +142,13 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
         return dumps(sorted(name for name in prelude.MODULES if name in sys.modules))
 
 
-def _parameters(function: Any) -> tuple[str, ...]:
-    """The names of a plain function's parameters; none for other callables."""
+def _takes_feedback(function: Any) -> bool:
+    """Whether a plain function has, beside its input, a parameter ``feedback``; other callables never have."""
     code = getattr(function, "__code__", None)
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if isinstance(code, types.CodeType) else ()
+    if not isinstance(code, types.CodeType):
+        return False
+    beside = max(code.co_posonlyargcount, min(1, code.co_argcount))
+    return "feedback" in code.co_varnames[beside : code.co_argcount + code.co_kwonlyargcount]
 
 
 def _compile(source: str, filename: str, first_line: int, flags: int = 0) -> Any:
@@ -153,7 +156,8 @@ def _compile(source: str, filename: str, first_line: int, flags: int = 0) -> Any
 
 
 def _check_run(tree: ast.Module, first_line: int) -> list[dict[str, Any]]:
-    """That something at top level is called ``run``, and if it's a plain function, that it takes one argument."""
+    """That something at top level is called ``run``, and if it's a plain function, that it can be called with its
+    input, and with ``feedback`` if it has that."""
     for node in ast.walk(tree):
         match node:
             case ast.AsyncFunctionDef(name="run"):
@@ -165,12 +169,13 @@ def _check_run(tree: ast.Module, first_line: int) -> list[dict[str, Any]]:
                     }
                 ]
             case ast.FunctionDef(name="run", args=args) if node in tree.body:
-                required = len(args.posonlyargs) + len(args.args) - len(args.defaults)
-                possible = 1 if args.vararg else len(args.posonlyargs) + len(args.args)
-                keywords = args.kw_defaults.count(None)
-                if required <= 1 <= possible and not keywords:
+                named = [*args.posonlyargs, *args.args]
+                needed = named[: len(named) - len(args.defaults)]
+                needed += [a for a, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default is None]
+                given = named[:1] + [a for a in (*args.args, *args.kwonlyargs) if a.arg == "feedback"]
+                if (named or args.vararg) and all(a in given for a in needed):
                     return []
-                message = "`run` takes one argument, the input"
+                message = "`run` takes one argument, the input (and `feedback`, if it wants that)"
                 return [{"message": message, "line": node.lineno, "column": node.col_offset + 1}]
             case ast.Name(id="run", ctx=ast.Store()) | ast.FunctionDef(name="run") | ast.alias(asname="run"):
                 return []
