@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, CancelledError
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ActivityOutboundInterceptor,
@@ -20,7 +20,7 @@ from temporalio.worker import (
 
 from activities.store import StoreError
 from graph.errors import Failure, FerrataError, LoadError
-from graph.values import trim, within_limit
+from graph.values import ARGUMENTS_LIMIT, trim, within_limit
 from graph.wire import WORKER_SHUTDOWN, FailureRecord
 
 BEAT = 0.5
@@ -67,7 +67,7 @@ class _Inbound(ActivityInboundInterceptor):
         beating = asyncio.create_task(beat(self._outbound)) if activity.info().heartbeat_timeout else None
         try:
             return await super().execute_activity(input)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, CancelledError):  # the second by an activity in a thread
             details = activity.cancellation_details()
             if activity.is_worker_shutdown() and not (details and details.cancel_requested):
                 raise ApplicationError(
@@ -79,6 +79,10 @@ class _Inbound(ActivityInboundInterceptor):
             raise
         except FerrataError as error:
             raise translated(error) from None  # what it says is all there is to say
+        except Exception as error:  # whatever a user's activity raised
+            if size_of(error) > ARGUMENTS_LIMIT:
+                raise shortened(error) from None
+            raise
         finally:
             if beating is not None:
                 beating.cancel()
@@ -94,6 +98,26 @@ async def beat(outbound: ActivityOutboundInterceptor) -> None:
     while True:
         await asyncio.sleep(BEAT)
         outbound.heartbeat()
+
+
+def size_of(error: BaseException | None) -> int:
+    """About how many characters an error takes as Temporal carries it: its whole chain of causes."""
+    size, seen = 0, set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        details = error.details if isinstance(error, ApplicationError) else ()
+        size += len(str(error)) + sum(len(repr(part)) for part in details)
+        error = error.__cause__ or error.__context__
+    return size
+
+
+def shortened(error: Exception) -> ApplicationError:
+    """An error that is too large to carry: without its details and causes. As it is, it would never arrive, and the
+    activity would count as lost."""
+    message = trim(str(error))
+    if not isinstance(error, ApplicationError):
+        return ApplicationError(message, type=type(error).__name__)
+    return ApplicationError(message, type=error.type, non_retryable=error.non_retryable, category=error.category)
 
 
 def translated(error: FerrataError) -> ApplicationError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
@@ -36,14 +36,16 @@ class Compact(BaseModel):
     So a default is part of what recorded histories mean, and never changes.
     """
 
+    _defaults: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def __pydantic_on_complete__(cls) -> None:
+        cls._defaults = {name: field.default for name, field in cls.model_fields.items() if not field.is_required()}
+
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields = type(self).model_fields
-        return {
-            key: value
-            for key, value in handler(self).items()
-            if (field := fields.get(key)) is None or field.is_required() or value != field.default
-        }
+        defaults = self._defaults
+        return {key: value for key, value in handler(self).items() if key not in defaults or value != defaults[key]}
 
 
 class Ref(Compact):

@@ -122,3 +122,13 @@ async def sleep_once(run: str, seconds: float) -> int:
 async def fail_at_length(size: int) -> str:
     """Fails with a message and details of ``size`` characters each."""
     raise ApplicationError("m" * size, "d" * size, type="LONG")
+
+
+@activity.defn
+def nap_once(run: str, seconds: float) -> int:
+    """As `sleep_once`, in a thread."""
+    calls = note("nap_once", run=run, key="")
+    end = time.monotonic() + (0 if calls else seconds)
+    while time.monotonic() < end:
+        time.sleep(0.05)
+    return calls

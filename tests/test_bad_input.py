@@ -104,7 +104,7 @@ async def test_two_arguments_are_refused(runs: Runs) -> None:
     assert "one argument" in failed.message
 
 
-async def test_a_number_that_was_meant_to_be_resumed_is_refused(runs: Runs) -> None:
+async def test_resume_and_redrive_are_refused(runs: Runs) -> None:
     for key in (b"resume", b"redrive"):
         failed = await refused(runs, b'{"graph": "x", "' + key + b'": true}')
         assert failed.code == "unsupported"
@@ -246,6 +246,8 @@ async def test_a_misspelt_graph_name_gets_the_nearest(runs: Runs) -> None:
         ({"script": "#include <stdio.h>\nint main() { return 0; }"}, "bad_script", "graph"),
         ({"script": {"file": "x.py"}}, "bad_file", "inline"),
         ({"value": "${nope.x}"}, "unknown_name", "nope"),
+        ({"value": 1, "after": ["wrok"]}, "unknown_node", "wrok"),
+        ({"value": 1, "after": ["work"]}, "cycle", "work"),
         ({"value": "${1 +}"}, "bad_expression", "1 +"),
         ({"value": 1, "output_schema": {"type": "strin"}}, "bad_schema", "strin"),
         ({"value": 1, "timeout": 5}, "bad_duration", "5s"),

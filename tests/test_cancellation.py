@@ -116,11 +116,12 @@ async def test_cancelling_while_a_retry_waits_ends_the_run_at_once(runs: Runs) -
         ({"infer": {"model": "slow", "prompt": "well?"}}, "attempt"),
         (call("slow_failure", seconds=30, code="LATE"), "attempt"),
         ({"activity": {"name": "sleep_for", "args": [RUN, 60]}}, "sleep_for"),
+        ({"activity": {"name": "nap_once", "args": [RUN, 60]}}, "nap_once"),
         ({"value": 1, "accept": [{"script": SPIN}]}, "attempt"),
         ({"value": 1, "on_fail": [{"reroute": {"script": SPIN}}], "accept": [{"expr": "output == 2"}]}, "reroute"),
         ({"over": [1, 2], "script": SPIN}, "chunk"),
     ],
-    ids=["infer", "function in a thread", "activity", "check", "reroute", "map"],
+    ids=["infer", "function in a thread", "activity", "activity in a thread", "check", "reroute", "map"],
 )
 async def test_cancelling_reaches_every_kind_of_work(runs: Runs, node: dict[str, Any], activity: str) -> None:
     handle = await runs.start({"nodes": {"work": node}})
@@ -301,21 +302,22 @@ async def test_a_long_attempt_of_a_worker_told_to_stop_is_taken_over_and_not_cou
     nodes = {
         "work": {**call("slow_once", seconds=90), **ladder},
         "foreign": {"activity": {"name": "sleep_once", "args": [RUN, 90]}, **ladder},
+        "threaded": {"activity": {"name": "nap_once", "args": [RUN, 90]}, **ladder},
     }
     first = WorkerProcess(server, tmp_path, env=environment(tmp_path))
     (tmp_path / "second").mkdir()
     second = WorkerProcess(server, tmp_path / "second", task_queue=first.task_queue, env=first.env)
     async with first:
         runs = Runs(client, first.task_queue, tmp_path)
-        handle = await runs.start({"nodes": nodes, "output": ["${work}", "${foreign}"]})
-        await until_called(runs, "slow_once", handle.id)
-        await until_called(runs, "sleep_once", handle.id)
+        handle = await runs.start({"nodes": nodes, "output": ["${work}", "${foreign}", "${threaded}"]})
+        for name in ("slow_once", "sleep_once", "nap_once"):
+            await until_called(runs, name, handle.id)
         async with second:
             assert await first.stop() == 0
-            assert (await handle.result())["result"] == [1, 1]
+            assert (await handle.result())["result"] == [1, 1, 1]
             history = await runs.replays(handle)
             state = await handle.query("state")
-    for node, activity in (("work", "attempt"), ("foreign", "sleep_once")):
+    for node, activity in (("work", "attempt"), ("foreign", "sleep_once"), ("threaded", "nap_once")):
         (attempt,) = attempts(state, node)
         assert (attempt["index"], attempt["status"]) == (0, "succeeded")
         # Scheduled anew by the workflow, each at its first try: no loss was counted either.

@@ -89,10 +89,17 @@ class Climber:
         await self.interruptible(node, lambda: asyncio.sleep(milliseconds / 1000))
         self.record.mark(node.name, "active")
 
+    async def take_slot(self, node: NodePlan) -> None:
+        """Wait for a place among the attempts in flight; a failing run breaks that off. Raises Stopped."""
+        if self.slots.locked() or self.ladder_stops(node):
+            await self.interruptible(node, self.slots.acquire)
+        else:
+            await self.slots.acquire()
+
     async def _attempt(
         self, node: NodePlan, execution: Execution, step: Step, feedback: Feedback | None
     ) -> AttemptResult:
-        await self.interruptible(node, self.slots.acquire)
+        await self.take_slot(node)
         try:
             attempt = self.record.begin_attempt(execution, node.implementations[step.implementation])
             child_id = f"{self.record.run.id}/{node.name}/{execution.id}.{attempt.index}"

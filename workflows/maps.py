@@ -115,7 +115,7 @@ class MapRun:
                 name, (start, size) = CHUNK, part
                 summary = f"{self.node.name}: items {start} to {start + size - 1}"
                 request = ChunkRequest(scope=scope, node=self.node.name, items=items, start=start, count=size)
-            await self.climber.interruptible(self.node, self.climber.slots.acquire)
+            await self.climber.take_slot(self.node)
             try:
                 done = await call(name, request, ChunkResult, summary=summary, timeout=None)
             finally:

@@ -36,6 +36,7 @@ class RunGraph:
         self._record: Record | None = None
         self._status = "loading"
         self._registered: list[str] = []
+        self._describing = False
 
     @workflow.run
     async def run(self, request: RawValue = NOTHING) -> dict[str, Any]:
@@ -61,7 +62,7 @@ class RunGraph:
         self._show("running")
         try:
             async with asyncio.timeout(None if loaded.plan.deadline is None else loaded.plan.deadline / 1000):
-                await Schedule(record, self._describe).run()
+                await Schedule(record, self._changed).run()
                 output = None if record.failures else await self._output(record, child=wanted.compiled is not None)
         except TimeoutError:
             raise self._fail(record, views.deadline_error(record.plan)) from None
@@ -137,11 +138,17 @@ class RunGraph:
         updates = [value for value in values if value.key.name in self._registered]
         if updates:
             workflow.upsert_search_attributes(updates)
-        self._describe()
+        self._changed()
+
+    def _changed(self) -> None:
+        """Describe the run anew, once for all that changes in this workflow task."""
+        if not self._describing:
+            self._describing = True
+            asyncio.get_running_loop().call_soon(self._describe)
 
     def _describe(self) -> None:
-        if self._record is not None:
-            workflow.set_current_details(self._progress()["markdown"])
+        self._describing = False
+        workflow.set_current_details(self._progress()["markdown"])
 
     def _progress(self) -> dict[str, JSON]:
         record = self._record

@@ -82,6 +82,7 @@ class Ladder:
         if pure and not changes and not judged:
             message = f"a {self._current.kind} gives the same output for the same input, so a retry fails the same way"
             place.warn("pointless", message, path, "use `reroute`, or give it `feedback`, `fuel` or `memory`")
+        self._check_feedback(spec.feedback, path)
         return Retry(
             times=spec.times,
             delay=spec.delay,
@@ -100,7 +101,14 @@ class Ladder:
             return None
         self._current = made
         self.implementations.append(made)
+        self._check_feedback(spec.feedback, path)
         return Reroute(implementation=len(self.implementations) - 1, feedback=spec.feedback, on=spec.on)
+
+    def _check_feedback(self, wanted: bool, path: Path) -> None:
+        kind = self._current.kind
+        if wanted and kind not in ("script", "function", "infer"):
+            message = f"a node of kind `{kind}` has no way to take `feedback`"
+            self._context.place.warn("pointless", message, (*path, "feedback"), "leave it out")
 
     def _check_classes(self, on: list[str] | None, path: Path) -> None:
         place = self._context.place
