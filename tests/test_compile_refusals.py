@@ -496,7 +496,14 @@ def test_a_plan_stays_below_what_an_activity_may_return() -> None:
         (nodes("a: {value: {x: 1}, when: input.x}") + 'output: "${a.x}"', "may_be_skipped"),
         (nodes("a: {activity: Send, input: 1, on_fail: [retry: {times: 1, feedback: true}]}"), "pointless"),
     ],
-    ids=["retry_of_a_pure_script", "misspelt_class", "invalid_input", "join_of_guarded", "output_of_guarded"],
+    ids=[
+        "retry_of_a_pure_script",
+        "misspelt_class",
+        "invalid_input",
+        "join_of_guarded",
+        "output_of_guarded",
+        "feedback_to_nobody",
+    ],
 )
 def test_what_works_but_is_hardly_meant_is_warned_of(text: str, code: str) -> None:
     assert [w.code for w in warnings(text)] == [code]

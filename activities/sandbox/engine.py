@@ -6,6 +6,7 @@ the running guest's own callback decides whether it goes on.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import hashlib
@@ -42,7 +43,9 @@ def engine() -> Engine:
     config.epoch_interruption = True
     config.cranelift_nan_canonicalization = True  # the same bits of NaN on every processor
     config.max_wasm_stack = WASM_STACK
-    return Engine(config)
+    made = Engine(config)
+    atexit.register(made.close)  # its own finalizer comes too late at the interpreter's exit
+    return made
 
 
 def load_component(path: Path, folder: Path) -> component.Component:
