@@ -10,23 +10,10 @@ from typing import Any
 
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Replayer
 
 from graph.values import JSON
-from workflows import INTERCEPTORS, WORKFLOWS, workflow_runner
-
-
-def replayer() -> Replayer:
-    """Replays recorded histories with the workflows as they are now."""
-    return Replayer(
-        workflows=WORKFLOWS,
-        workflow_runner=workflow_runner(),
-        interceptors=INTERCEPTORS,
-        data_converter=pydantic_data_converter,
-    )
-
+from workflows import replayer
 
 HARMLESS = (
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,  # a signal came while the run ended

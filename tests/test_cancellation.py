@@ -243,6 +243,7 @@ def started(history: Any, activity: str) -> list[int]:
     return list(scheduled.values())
 
 
+@pytest.mark.slow
 async def test_when_an_attempt_process_is_killed_attempts_run_again_at_the_same_index_and_spend_no_rung(
     own: Runs, worker: WorkerProcess
 ) -> None:
@@ -278,6 +279,7 @@ async def test_when_an_attempt_process_is_killed_attempts_run_again_at_the_same_
             assert (await handle.query("output", "work"))["value"]["succeeded"] == 3
 
 
+@pytest.mark.slow
 async def test_when_the_orchestrator_is_killed_runs_go_on_and_nothing_is_called_twice(
     own: Runs, worker: WorkerProcess
 ) -> None:
@@ -295,6 +297,7 @@ async def test_when_the_orchestrator_is_killed_runs_go_on_and_nothing_is_called_
     await own.replays(handle)
 
 
+@pytest.mark.slow
 async def test_a_long_attempt_of_a_worker_told_to_stop_is_taken_over_and_not_counted(
     server: DevServer, client: Client, tmp_path: Path
 ) -> None:

@@ -15,7 +15,8 @@ from temporalio.client import WorkflowHistory
 from cli.server import DevServer, temporal_binary
 from graph.values import JSON
 from observing import until
-from runs import Runs, assert_no_task_failed, replayer
+from runs import Runs, assert_no_task_failed
+from workflows import replayer
 
 GRAPH: dict[str, Any] = {
     "name": "from-the-shell",

@@ -17,8 +17,9 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 
 from cli.server import DevServer
 from graph.values import JSON
-from runs import Runs, assert_no_task_failed, replayer
+from runs import Runs, assert_no_task_failed
 from worker_process import WorkerProcess
+from workflows import replayer
 
 Queue = WorkflowHandle[Any, Any]
 

@@ -18,7 +18,8 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from graph.values import JSON
 from record_histories import HISTORIES, PREFIX, RECORDINGS
-from runs import assert_no_task_failed, replayer
+from runs import assert_no_task_failed
+from workflows import replayer
 
 NAMES = sorted(RECORDINGS)
 
@@ -68,7 +69,7 @@ async def test_a_history_with_another_activity_does_not_replay(name: str, old: s
         await replayer().replay_workflow(recorded(name, changed))
 
 
-MACHINE = re.compile(r"\d+@\w|(?<![\w:.+-])/(?:[\w.-]+/)+[\w.-]+|[A-Z]:\\\\|\.py:\d")
+MACHINE = re.compile(r"\d@\w|(?<![\w:.+-])/(?:[\w.-]+/)+[\w.-]+|[A-Z]:\\\\|\.py:\d")
 """An identity (a process at a host), an absolute path, a place in a source file."""
 
 

@@ -176,7 +176,7 @@ async def test_a_guard_that_names_no_item_skips_the_whole_map(runs: Runs) -> Non
 
 
 async def test_items_are_null_booleans_texts_and_objects_alike(runs: Runs) -> None:
-    items = [None, False, 0, "", [], {}, "日本語 🎉", 1.5]
+    items: list[JSON] = [None, False, 0, "", [], {}, "日本語 🎉", 1.5]
     done = await runs.complete(alone(count()), {"items": items})
     assert done["result"]["values"] == items
     assert done["result"]["succeeded"] == len(items)

@@ -6,6 +6,8 @@ no schemas, no clock but workflow time.
 
 from __future__ import annotations
 
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from workflows.arguments import OneArgument
@@ -13,7 +15,6 @@ from workflows.escalation_queue import EscalationQueue
 from workflows.run_graph import RunGraph
 
 WORKFLOWS: list[type] = [RunGraph, EscalationQueue]
-
 
 INTERCEPTORS = [OneArgument()]
 """What workers and replayers of these workflows must have."""
@@ -26,4 +27,14 @@ def workflow_runner() -> SandboxedWorkflowRunner:
     """
     return SandboxedWorkflowRunner(
         restrictions=SandboxRestrictions.default.with_passthrough_modules("graph", "workflows")
+    )
+
+
+def replayer() -> Replayer:
+    """Replays recorded histories against the workflows as they are now: a test of every change to them."""
+    return Replayer(
+        workflows=WORKFLOWS,
+        workflow_runner=workflow_runner(),
+        interceptors=INTERCEPTORS,
+        data_converter=pydantic_data_converter,
     )
