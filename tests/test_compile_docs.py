@@ -66,7 +66,10 @@ def test_the_reference_gives_the_defaults_that_hold() -> None:
 def test_every_code_and_every_class_is_in_the_table_of_errors() -> None:
     folders = ("graph", "activities", "workflows", "cli")
     sources = [path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    raised = r"(?:StoreError|OperateError|FerrataError|Problem|place\.(?:problem|warn)|Finding|in_file|error_at|problem|refusal)"
+    raised = (
+        r"(?:StoreError|OperateError|FerrataError|Problem|Finding"
+        r"|place\.(?:problem|warn)|in_file|error_at|problem|refusal)"
+    )
     pattern = raised + r'\(\s*(?:file, |code=)?"([a-z_]+)"|\bcode="([a-z_]+)"'
     codes = {code for source in sources for pair in re.findall(pattern, source) for code in pair if code}
     assert len(codes) > 45

@@ -46,7 +46,7 @@ def test_the_hello_graph_is_the_readmes() -> None:
 
 
 async def test_the_readmes_commands_run_as_they_stand(server: DevServer, runs: Runs) -> None:
-    (commands,) = [text for text in blocks(ROOT / "README.md", "bash")]
+    (commands,) = blocks(ROOT / "README.md", "bash")
     run, queue = f"my-run-{uuid.uuid4().hex[:8]}", "escalations"
     answers: dict[str, str] = {}
     for line in commands.replace("\\\n", " ").splitlines():
