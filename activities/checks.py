@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from functools import lru_cache
@@ -16,8 +17,11 @@ from graph.compiled import Check, CompiledNode, ExprCheck, JudgeCheck, SchemaChe
 from graph.errors import Failure
 from graph.spec_errors import json_type
 from graph.state import Usage
-from graph.values import JSON, canonical, encode, trim
+from graph.values import JSON, KIB, canonical, encode, trim
 
+QUICK = 64 * KIB
+"""Bytes of an output whose validation takes no time to speak of. A larger one may take seconds, in which this process
+couldn't beat, so that all its activities would count as lost."""
 MOST_VIOLATIONS = 50
 """Violations listed in a failure's details."""
 
@@ -36,7 +40,10 @@ async def run_checks(node: CompiledNode, env: Environment, input: JSON, output: 
     for check in node.checks:
         try:
             if isinstance(check, SchemaCheck):
-                check_schema(check, output)
+                if len(encode(output)) <= QUICK:
+                    check_schema(check, output)
+                else:
+                    await asyncio.to_thread(check_schema, check, output)
             elif isinstance(check, ExprCheck):
                 await check_expr(check, env.within(output=output))
             elif isinstance(check, ScriptCheck):
@@ -120,8 +127,7 @@ async def check_judge(check: JudgeCheck, env: Environment, output: JSON, usage: 
         ],
         format="json",
     )
-    reply = await env.tools.models.complete(check.model, request)
-    usage.add(reply.usage)
+    reply = await env.tools.models.ask(check.model, request, usage)
     try:
         verdict = read_json(reply.text)
     except ValueError:

@@ -21,7 +21,7 @@ from graph.compiled import CompiledNode, Over
 from graph.errors import Failure
 from graph.ladder import Attempt as Step
 from graph.ladder import Climb, Escalation
-from graph.values import JSON, Ref, digest, encode
+from graph.values import JSON, Ref, digest, encode, trim
 from graph.wire import (
     CHUNK,
     COLLECT,
@@ -32,6 +32,7 @@ from graph.wire import (
     ChunkResult,
     Collected,
     CollectRequest,
+    FailureRecord,
     PendingItems,
     Pinned,
 )
@@ -102,8 +103,11 @@ class ChunkActivities:
             async with places:
                 return await self._climb(node, env, item, meter)
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(run(item)) for item in items]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(run(item)) for item in items]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None  # a store that is down, mostly, and then for many items at once
         results = [result for task in tasks if (result := task.result()) is not None]
         pending = [item for item, task in zip(items, tasks, strict=True) if task.result() is None]
         counts: dict[str, int] = {}
@@ -184,15 +188,15 @@ class ChunkActivities:
                     **error,
                 }
             item.next = following
-            item.feedback = await self._feedback(following, outcome)
+            item.feedback = await self._feedback(following, outcome.failure.code, failed)
             if following.rung == "reroute" or following.delay:
                 return None
 
-    async def _feedback(self, step: Step, outcome: Outcome) -> Feedback | None:
-        if not step.feedback or outcome.failure is None:
+    async def _feedback(self, step: Step, code: str, failed: FailureRecord) -> Feedback | None:
+        if not step.feedback:
             return None
-        rejected = await self._tools.store.get_json(outcome.rejected) if outcome.rejected else None
-        return Feedback(outcome.failure.code, outcome.failure.message, rejected)
+        rejected = await self._tools.store.get_json(failed.rejected) if failed.rejected else None
+        return Feedback(code, failed.message, rejected)
 
     @activity.defn(name=COLLECT)
     async def collect(self, request: CollectRequest) -> Collected:
@@ -273,6 +277,6 @@ def map_error(
     return {
         "code": first["code"],
         "failure_class": first["class"],
-        "message": f"{why}; the first was item {first['index']}: {first['reason']}",
+        "message": trim(f"{why}; the first was item {first['index']}: {first['reason']}"),
         "details": {"item": first["index"], "failed": len(lost), "items": count},
     }

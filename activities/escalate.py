@@ -44,12 +44,16 @@ class EscalateActivities:
         return entry
 
     async def _input(self, request: EscalateRequest) -> Value | None:
-        """The node's input, verbatim. None if it couldn't be bound: that is why the node failed."""
+        """The node's input, verbatim: of an activity with arguments, these. None if it has none (a map, a value), or
+        if it couldn't be bound: that is why the node failed."""
         node = await self._tools.node(request.scope.graph, request.entry.node)
-        if node.over is not None:
+        own = node.implementations[0]
+        if node.over is not None or own.kind == "value":
             return None
         env = Environment(self._tools, request.scope, node.limits)
+        args = own.activity.args if own.activity else None
         try:
-            return await self._tools.store.as_value(await bind_input(node, env, "input"), HEADER_LIMIT)
+            input = await bind_input(node, env, "input") if args is None else await env.bind(args)
+            return await self._tools.store.as_value(input, HEADER_LIMIT)
         except Failure:
             return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from activities.checks import read_json
 from activities.evaluate import Environment, sandbox_limits
-from activities.models import ModelReply, ModelRequest
+from activities.models import ModelRequest
 from activities.sandbox import Cancel, Cancelled, ScriptResult
 from graph.compiled import CompiledNode, Implementation
 from graph.errors import Failure
@@ -114,7 +114,7 @@ class Work:
         format_ = options.pop("format", None) or "text"
         question = ModelRequest.build(**options, format=format_)
         async with self.env.tools.places.given_up():
-            reply = await self._complete(model, question)
+            reply = await self.env.tools.models.ask(model, question, self.meter.usage)
         return {"output": as_format(reply.text, format_)}
 
     async def _infer(self, previous: JSON) -> JSON:
@@ -133,7 +133,7 @@ class Work:
             stop=call.stop,
             format=call.format,
         )
-        reply = await self._complete(model, request)
+        reply = await self.env.tools.models.ask(model, request, self.meter.usage)
         try:
             return as_format(reply.text, call.format)
         except Failure:
@@ -149,16 +149,6 @@ class Work:
             turns.append({"role": "assistant", "content": self.feedback.rejected})
         text = f"That was not accepted: {self.feedback.reason}\nAnswer again, mending this."
         return [*turns, {"role": "user", "content": text}]
-
-    async def _complete(self, model: str, request: ModelRequest) -> ModelReply:
-        try:
-            reply = await self.env.tools.models.complete(model, request)
-        except Failure as failure:
-            # An answer that can't be used may have cost tokens all the same.
-            self.meter.usage.add(Usage.from_json(failure.details.get("usage")))
-            raise
-        self.meter.usage.add(reply.usage)
-        return reply
 
 
 def as_format(text: str, format_: str) -> JSON:

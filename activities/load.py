@@ -55,7 +55,7 @@ class LoadActivities:
             warnings = [str(warning) for warning in compilation.warnings[:MOST_WARNINGS]]
             await self._check_queues(graph)
             ref = await self._store(graph)
-        input = check_input(graph, input)
+        input = await asyncio.to_thread(check_input, graph, input)
         return Loaded(
             plan=plan_of(graph),
             graph=ref,

@@ -13,7 +13,7 @@ from activities.store import StoreError
 from graph.compiled import CompiledNode
 from graph.durations import format_duration
 from graph.errors import Failure
-from graph.values import JSON, Ref, check_depth, digest, encode
+from graph.values import JSON, Ref, check_depth, digest, encode, trim
 from graph.wire import FailureRecord
 
 
@@ -48,7 +48,7 @@ class Outcome:
         check = self.failure.details.get("check")
         return FailureRecord(
             failure_class=self.failure.failure_class,
-            message=self.failure.message,
+            message=trim(self.failure.message),
             details=self.failure.details,
             usage=self.meter.usage.to_json() or None,
             fuel=self.meter.fuel or None,

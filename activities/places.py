@@ -19,20 +19,31 @@ clock: ContextVar[asyncio.Timeout | None] = ContextVar("clock", default=None)
 """The running attempt's timeout."""
 
 
-class Places:
-    """The places for scripts of one process."""
+STARTED: Final = 64
+"""Scripts at once that have a thread, those that wait for a model included."""
 
-    def __init__(self) -> None:
+
+class Places:
+    """The places for scripts of one process; at most ``started`` scripts hold or have given up one."""
+
+    def __init__(self, started: int = STARTED) -> None:
+        self._started = asyncio.Semaphore(started)
         self._free = asyncio.Semaphore(AT_ONCE)
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
         """Hold a place, waiting for it off the clock."""
-        await self._take()
+        # In this order: a script that has a place but waits for one of the threads, all of them held by scripts that
+        # want their places back, would wait for ever.
+        await self._take(self._started)
         try:
-            yield
+            await self._take(self._free)
+            try:
+                yield
+            finally:
+                self._free.release()
         finally:
-            self._free.release()
+            self._started.release()
 
     @asynccontextmanager
     async def given_up(self) -> AsyncIterator[None]:
@@ -41,21 +52,22 @@ class Places:
         try:
             yield
         finally:
-            await self._take()
+            await self._take(self._free)
 
-    async def _take(self) -> None:
-        if not self._free.locked():
-            await self._free.acquire()
+    @staticmethod
+    async def _take(places: asyncio.Semaphore) -> None:
+        if not places.locked():
+            await places.acquire()
             return
         timeout, loop = clock.get(), asyncio.get_running_loop()
         when = timeout.when() if timeout is not None else None
         if timeout is None or when is None:
-            await self._free.acquire()
+            await places.acquire()
             return
         left = when - loop.time()
         # The attempt may have ended (cancelled) while its script's call to a model was still being answered.
         with suppress(RuntimeError):
             timeout.reschedule(None)
-        await self._free.acquire()
+        await places.acquire()
         with suppress(RuntimeError):
             timeout.reschedule(loop.time() + left)

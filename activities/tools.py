@@ -38,9 +38,11 @@ class Tools:
         self.models = Models.open(settings.models)
         self.functions = Functions(settings.functions)
         self._graphs: OrderedDict[str, tuple[CompiledGraph, dict[str, CompiledNode]]] = OrderedDict()
-        self.places = Places()
-        # A script that waits for a model holds a thread but no place, so there are more threads than slots.
-        self._threads = ThreadPoolExecutor(settings.slots * 4, thread_name_prefix="guest")
+        # A script that waits for a model holds a thread but no place, so there are more threads than slots, and some
+        # that scripts never get: expressions are evaluated in between.
+        scripts = settings.slots * 4
+        self.places = Places(scripts)
+        self._threads = ThreadPoolExecutor(scripts + settings.slots, thread_name_prefix="guest")
 
     async def node(self, graph: Ref, name: str) -> CompiledNode:
         """The compiled node ``name`` of the stored graph. Raises StoreError, KeyError."""

@@ -33,6 +33,9 @@ from workflows.calls import AttemptFailed, call, call_foreign, check_cancelled
 
 T = TypeVar("T")
 
+LONGEST_ID = 1000
+"""Bytes of a workflow's id."""
+
 
 class Interruptible(Protocol):
     """Awaits what a failing run breaks off."""
@@ -108,6 +111,11 @@ async def call_activity(node: NodePlan, bound: Bound, summary: str) -> Value:
 
 async def run_child(node: NodePlan, bound: Bound, child_id: str, below: Below) -> Value:
     """Run a child graph as a workflow of its own, ended with its parent."""
+    size = len(child_id.encode())
+    if size > LONGEST_ID:
+        # The server would refuse it, and the workflow task would be repeated for ever.
+        message = f"the child run's id would have {size} bytes; at most {LONGEST_ID} are possible"
+        raise AttemptFailed(Error("too_large", "too_large", f"{message}; give the run a shorter id"))
     try:
         envelope: dict[str, Any] = await workflow.execute_child_workflow(
             RUN_GRAPH,

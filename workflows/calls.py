@@ -61,8 +61,9 @@ async def call(name: str, request: BaseModel, result: type[Result], *, summary: 
     """
     limit = timedelta(days=1) if timeout is None else timedelta(milliseconds=timeout) + GRACE
     while True:
+        done: Result | None = None
         try:
-            done: Result = await workflow.execute_activity(
+            done = await workflow.execute_activity(
                 name,
                 request,
                 result_type=result,
@@ -75,7 +76,8 @@ async def call(name: str, request: BaseModel, result: type[Result], *, summary: 
         except ActivityError as error:
             if not shut_down(error):
                 raise_failure(error)
-        else:
+        check_cancelled()
+        if done is not None:
             return done
 
 
@@ -101,12 +103,13 @@ async def call_foreign(name: str, args: list[JSON], *, task_queue: str | None, s
                 summary=summary,
             )
         except ActivityError as error:
-            if shut_down(error):
-                continue
             if is_loss(error) and losses < MOST_LOSSES:
                 losses += 1
-                continue
-            raise_failure(error, foreign=True)
+            elif not shut_down(error):
+                raise_failure(error, foreign=True)
+            check_cancelled()
+            continue
+        check_cancelled()
         try:
             return read_json(raw)
         except ValueError as error:
@@ -115,7 +118,8 @@ async def call_foreign(name: str, args: list[JSON], *, task_queue: str | None, s
 
 
 def check_cancelled() -> None:
-    """Raise CancelledError if this task was asked to stop, though what it awaited ended in another way."""
+    """Raise CancelledError if this task was asked to stop, though what it awaited ended in another way: an activity
+    that was just done, or that ignores it. Temporal's SDK then says nothing, and the task would go on."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

@@ -91,10 +91,22 @@ class Climber:
 
     async def take_slot(self, node: NodePlan) -> None:
         """Wait for a place among the attempts in flight; a failing run breaks that off. Raises Stopped."""
-        if self.slots.locked() or self.ladder_stops(node):
-            await self.interruptible(node, self.slots.acquire)
-        else:
+        if not self.slots.locked() and not self.ladder_stops(node):
             await self.slots.acquire()
+            return
+        taken = False
+
+        async def take() -> None:
+            nonlocal taken
+            await self.slots.acquire()
+            taken = True
+
+        try:
+            await self.interruptible(node, take)
+        except asyncio.CancelledError:
+            if taken:  # in the very moment that a deadline passed
+                self.slots.release()
+            raise
 
     async def _attempt(
         self, node: NodePlan, execution: Execution, step: Step, feedback: Feedback | None
@@ -151,13 +163,13 @@ class Climber:
 
     async def enqueue(self, node: NodePlan, entry: Entry, queue: str) -> None:
         """Complete an entry and send it to its queue; keep it in the run."""
-        request = EscalateRequest(
-            scope=await self.record.scope(list(node.sources)),
-            entry=entry,
-            queue=queue,
-            task_queue=workflow.info().task_queue,
-        )
         try:
+            request = EscalateRequest(
+                scope=await self.record.scope(list(node.sources)),
+                entry=entry,
+                queue=queue,
+                task_queue=workflow.info().task_queue,
+            )
             entry = await call(ESCALATE, request, Entry, summary=f"{node.name}: escalate", timeout=None)
         except AttemptFailed as failure:
             check_cancelled()

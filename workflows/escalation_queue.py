@@ -5,16 +5,26 @@ Draining marks, never deletes. Signal handlers never raise: what is malformed or
 
 from __future__ import annotations
 
-from typing import Any
-
+from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.common import RawValue
 
 from graph.errors import OperateError
-from graph.values import ANSWER_LIMIT, INLINE_LIMIT, JSON, encode
+from graph.values import ANSWER_LIMIT, DEPTH_LIMIT, INLINE_LIMIT, JSON, encode
 from graph.wire import ESCALATION_QUEUE, Entry
 from workflows.record import now
 from workflows.requests import NOTHING, read_json
+
+
+DEEPEST = DEPTH_LIMIT + 10
+"""Levels of what comes in: a value that is as deep as values may be, and what is around it."""
+
+
+class Carried(BaseModel):
+    """What one run of the queue hands to the next."""
+
+    entries: list[Entry] = []
+    ignored: dict[str, int] = {}
 
 
 @workflow.defn(name=ESCALATION_QUEUE)
@@ -22,17 +32,20 @@ class EscalationQueue:
     """Entries by id, in the order they came. Input: the state carried from the run before, or nothing."""
 
     @workflow.init
-    def __init__(self, carried: dict[str, Any] | None = None) -> None:
-        entries = (carried or {}).get("entries", [])
-        self._entries = {entry.id: entry for entry in (Entry.model_validate(data) for data in entries)}
-        self._ignored: dict[str, int] = dict((carried or {}).get("ignored", {}))
+    def __init__(self, carried: RawValue = NOTHING) -> None:
+        try:
+            state = Carried.model_validate(read_json(carried, DEEPEST) or {})
+        except ValueError:  # somebody started it by hand; failing here would block it, and all its signals, for ever
+            state = Carried(ignored={"start": 1})
+        self._entries = {entry.id: entry for entry in state.entries}
+        self._ignored = state.ignored
 
     @workflow.run
-    async def run(self, carried: dict[str, Any] | None = None) -> None:
+    async def run(self, carried: RawValue = NOTHING) -> None:
         """Until it is terminated; continues as new when the server suggests and what it carries fits."""
         while True:
             await workflow.wait_condition(workflow.info().is_continue_as_new_suggested)
-            state = {"entries": [entry.model_dump() for entry in self._entries.values()], "ignored": self._ignored}
+            state = Carried(entries=list(self._entries.values()), ignored=self._ignored).model_dump()
             if len(encode(state)) <= ANSWER_LIMIT:
                 workflow.continue_as_new(state)
             await self._grown(len(self._entries))
@@ -44,7 +57,7 @@ class EscalationQueue:
     def enqueue(self, entry: RawValue) -> None:
         """Take an entry; the same id again changes nothing."""
         try:
-            new = Entry.model_validate(read_json(entry))
+            new = Entry.model_validate(read_json(entry, DEEPEST))
         except ValueError:
             self._ignore("enqueue")
             return

@@ -10,6 +10,7 @@ from activities.models.request import Model, ModelReply, ModelRequest
 from activities.models.stub import StubModel
 from graph.errors import Failure, LoadError, Problem
 from graph.nearest import suggest
+from graph.state import Usage
 
 
 class Models:
@@ -68,6 +69,16 @@ class Models:
                 details={"models": self.names()},
             )
         return await model.complete(request)
+
+    async def ask(self, name: str, request: ModelRequest, usage: Usage) -> ModelReply:
+        """As `complete`; ``usage`` takes what it cost, even if the answer can't be used."""
+        try:
+            reply = await self.complete(name, request)
+        except Failure as failure:
+            usage.add(Usage.from_json(failure.details.get("usage")))
+            raise
+        usage.add(reply.usage)
+        return reply
 
     async def close(self) -> None:
         """Close all connections."""

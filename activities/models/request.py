@@ -60,7 +60,9 @@ class ModelRequest(BaseModel):
         return [value] if isinstance(value, str) else value
 
     @classmethod
-    def build(cls, *, prompt: JSON = None, messages: JSON = None, system: JSON = None, **options: Any) -> ModelRequest:
+    def build(
+        cls, /, *, prompt: JSON = None, messages: JSON = None, system: JSON = None, **options: Any
+    ) -> ModelRequest:
         """A request from what a graph or a script gives: a ``prompt``, or a list of ``messages`` as
         ``{"role", "content"}``, and perhaps a ``system`` text, which goes before a system message that is there.
 

@@ -13,6 +13,7 @@ from activities.sandbox import engine, traps
 from activities.sandbox.api import Cancel, Cancelled, Host, SandboxLimits
 from graph.errors import FAILURE_CLASSES, Failure
 from graph.limits import MAX_LOG_BYTES, MAX_LOG_LINES
+from graph.values import CODE_LIMIT, trim
 
 _current = threading.local()
 _START_FUEL = 1_000_000_000
@@ -188,7 +189,7 @@ def failure_from(text: str) -> Failure:
         failure_class, message = data["class"], str(data["message"])
         if failure_class not in FAILURE_CLASSES or not isinstance(data["details"], dict):
             raise ValueError(failure_class)
-        return Failure(failure_class, message, code=str(data["code"]), details=data["details"])
+        return Failure(failure_class, message, code=trim(str(data["code"]), CODE_LIMIT), details=data["details"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return Failure("script_error", "the script reported a failure that can't be read")
 
