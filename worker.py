@@ -199,6 +199,7 @@ def say(status_fd: int, word: Mapping[str, object]) -> None:
 def child_main(role: str, number: int, parent: int, status_fd: int) -> int:
     """A child process: dies with its supervisor, plays its role. Returns the exit code."""
     die_with_parent(parent)
+    os.set_inheritable(status_fd, False)  # nothing that a function starts is to speak for this process
     name = role if role == "orchestrator" else f"{role}-{number}"
     configure_logging(name)
     try:

@@ -21,13 +21,15 @@ from graph.wire import Scope
 class Environment:
     """The values that expressions may read, fetched from the store when first named.
 
-    ``names`` holds those at hand (``item``, ``index``, ``output``, and nodes already fetched).
+    ``names`` holds those at hand (``item``, ``index``, ``output``), ``fetched`` those from the store, shared with what
+    `within` makes: reading a large one anew for each item of a map would take longer than all else.
     """
 
     tools: Tools
     scope: Scope
     limits: Limits
     names: dict[str, JSON] = field(default_factory=dict)
+    fetched: dict[str, JSON] = field(default_factory=dict)
 
     def within(self, **names: JSON) -> Environment:
         """The same with more names at hand."""
@@ -36,9 +38,9 @@ class Environment:
     async def values(self, roots: Sequence[str]) -> dict[str, JSON]:
         """The values of ``roots``. A node without a value is None."""
         for root in roots:
-            if root not in self.names:
-                self.names[root] = await self._fetch(root)
-        return {root: self.names[root] for root in roots}
+            if root not in self.names and root not in self.fetched:
+                self.fetched[root] = await self._fetch(root)
+        return {root: self.names[root] if root in self.names else self.fetched[root] for root in roots}
 
     async def _fetch(self, root: str) -> JSON:
         if root == "run":

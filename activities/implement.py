@@ -63,7 +63,8 @@ class Work:
             return await self._infer(previous)
         if implementation.kind == "function" and implementation.function:
             feedback = self.feedback.to_json() if self.feedback else None
-            return await self.env.tools.functions.call(implementation.function, input, feedback)
+            # A copy, since a function may change what it is given: checks and later attempts see the original.
+            return await self.env.tools.functions.call(implementation.function, json.loads(encode(input)), feedback)
         raise Failure("unsupported", f"an implementation of kind `{implementation.kind}` can't run in an attempt")
 
     async def _script(self, input: JSON) -> JSON:

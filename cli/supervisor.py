@@ -30,8 +30,14 @@ EXIT_CONFIG: Final = 78
 DRAIN_SECONDS: Final = 30.0
 """How long children may take to drain; longer than a worker's own grace of 10 s."""
 
+LONGEST_WORD: Final = 16 * 1024 * 1024
+"""Bytes of one line that a child says; its message may list many problems."""
+
 FIRST_DELAY: Final = 0.5
 LONGEST_DELAY: Final = 30.0
+LAST_WORD_SECONDS: Final = 1.0
+"""How long what a child said before it ended may take to be read."""
+
 HEALTHY_SECONDS: Final = 60.0
 """A child that served this long starts again with the first delay."""
 
@@ -70,7 +76,10 @@ class Supervisor:
             loop.add_signal_handler(number, self._on_signal, number)
         keepers = [asyncio.create_task(self._keep(child)) for child in self._children]
         try:
-            await self._stopping.wait()
+            # A keeper that fails (the system can't start another process) ends the whole: it would never be noticed.
+            told = asyncio.create_task(self._stopping.wait())
+            await asyncio.wait([told, *keepers], return_when=asyncio.FIRST_COMPLETED)
+            self._stopping.set()
             self._signal_all(signal.SIGTERM)
             _, late = await asyncio.wait(keepers, timeout=DRAIN_SECONDS)
             if late:
@@ -146,26 +155,31 @@ class Supervisor:
         log.info("started %s as process %d", child.name, process.pid)
         if self._stopping.is_set():  # told to stop while it was being started
             process.terminate()
-        said = await self._listen(child, read_end)
+        said: dict[str, Any] = {}
+        listening = asyncio.create_task(self._listen(child, read_end, said))
         code = await process.wait()
+        # Its last word may still be in the pipe. Not until the pipe's end: what the child forked may hold it open.
+        await asyncio.wait([listening], timeout=LAST_WORD_SECONDS)
+        if not listening.cancel():
+            listening.result()
         del self._running[child.name]
         self._ready.discard(child.name)
         return said, code
 
-    async def _listen(self, child: Child, read_end: int) -> dict[str, Any]:
-        reader = asyncio.StreamReader()
+    async def _listen(self, child: Child, read_end: int, said: dict[str, Any]) -> None:
+        """Keep the last thing that the child says in ``said``."""
+        reader = asyncio.StreamReader(limit=LONGEST_WORD)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb")
         )
-        said: dict[str, Any] = {}
         try:
             while line := await reader.readline():
-                said = json.loads(line)
+                said.clear()
+                said.update(json.loads(line))
                 if said.get("ready"):
                     self._on_ready(child)
         finally:
             transport.close()
-        return said
 
     def _on_ready(self, child: Child) -> None:
         self._ready.add(child.name)

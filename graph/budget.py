@@ -12,7 +12,7 @@ from typing import Final
 from graph.compiled import CompiledGraph, CompiledNode, Escalate, Retry
 
 MOST_EVENTS: Final = 30_000
-"""Events of one run at worst. Temporal's own limit is 51,200; the rest is for what can't be foreseen: signals, losses."""
+"""Events of one run at worst. Temporal's own limit is 51,200: room for losses and signals."""
 
 ACTIVITY: Final = 6
 """An activity's three events, and the three of the workflow task that follows."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass, replace
 
+from graph.budget import MOST_EVENTS, most_expensive, node_events, run_events
 from graph.compiled import CompiledGraph, CompiledNode
 from graph.compiling.bindings import Bindings
 from graph.compiling.children import graph_name
@@ -143,6 +144,16 @@ def _finish(
     if len(plan_of(graph).model_dump_json().encode()) > ARGUMENTS_LIMIT:
         message = f"the graph's plan is larger than {ARGUMENTS_LIMIT // 1024} KiB"
         context.place.problem("too_large", message, ("nodes",), "use child graphs, or shorter ladders", key=True)
+        return None
+    events = run_events(graph)
+    if events > MOST_EVENTS:
+        worst = most_expensive(graph)
+        message = (
+            f"a run of this graph could take {events} events of history if every rung is used; "
+            f"at most {MOST_EVENTS} fit, and `{worst.name}` alone takes {node_events(worst)}"
+        )
+        mend = "shorten ladders or loops, map over items, or move nodes into child graphs"
+        context.place.problem("too_large", message, ("nodes", worst.name), mend, key=True)
         return None
     return graph
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from graph.durations import format_duration
 from graph.errors import OperateError
@@ -10,13 +10,16 @@ from graph.mermaid import mermaid
 from graph.nearest import suggest
 from graph.plan import Plan
 from graph.state import Error, NodeState, NodeStatus, Usage
-from graph.values import ANSWER_LIMIT, JSON, Value, encode
+from graph.values import ANSWER_LIMIT, JSON, Value, encode, trim
+from graph.wire import Entry
 
-__all__ = ["deadline_error", "failures", "mermaid", "output", "progress", "state"]
+__all__ = ["deadline_error", "escalations", "failures", "mermaid", "output", "progress", "state"]
 
 CONCLUDED: tuple[NodeStatus, ...] = ("succeeded", "failed", "skipped", "cancelled")
 SHOWN = 10
 """Names listed in progress before it only counts."""
+SHORT = 100
+"""Bytes of a reason in an answer that would be too large."""
 
 
 def progress(
@@ -53,7 +56,7 @@ def progress(
 
 
 def state(plan: Plan, status: str, usage: Usage, nodes: Mapping[str, NodeState]) -> dict[str, JSON]:
-    """Everything a run knows of its nodes. Above the limit of an answer the oldest attempts' details go first."""
+    """Everything a run knows of its nodes. Above the limit of an answer errors' details go first, then attempts."""
     answer: dict[str, JSON] = {
         "graph": plan.name,
         "fingerprint": plan.fingerprint,
@@ -61,7 +64,7 @@ def state(plan: Plan, status: str, usage: Usage, nodes: Mapping[str, NodeState])
         "usage": usage.to_json(),
         "nodes": {name: node.to_json() for name, node in nodes.items()},
     }
-    for trimming in (without_details, without_attempts):
+    for trimming in (without_details, without_attempts, without_reasons):
         if len(encode(answer)) <= ANSWER_LIMIT:
             break
         answer["nodes"] = {name: trimming(node) for name, node in answer["nodes"].items()}
@@ -83,6 +86,23 @@ def without_attempts(node: dict[str, JSON]) -> dict[str, JSON]:
     for execution in node["executions"]:
         execution["attempts"] = len(execution["attempts"])
     return node
+
+
+def without_reasons(node: dict[str, JSON]) -> dict[str, JSON]:
+    """A node's state with only the beginning of its errors' messages."""
+    for execution in node["executions"]:
+        if execution["error"]:
+            execution["error"] = {**execution["error"], "message": trim(execution["error"]["message"], SHORT)}
+    return node
+
+
+def escalations(entries: Sequence[Entry]) -> list[JSON]:
+    """What a run escalated, oldest first. Above the limit of an answer, inputs and the ends of reasons go."""
+    answer = [entry.to_json() for entry in entries]
+    if len(encode(answer)) <= ANSWER_LIMIT:
+        return answer
+    note = "the input and the end of the reason were left out; the queue has them"
+    return [{**data, "input": None, "reason": trim(data["reason"], SHORT), "trimmed": note} for data in answer]
 
 
 def output(nodes: Mapping[str, NodeState], values: Mapping[str, Value], name: JSON) -> dict[str, JSON]:

@@ -8,10 +8,11 @@ is scheduled again at once.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import NoReturn, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutError, TimeoutType
@@ -61,12 +62,12 @@ async def call(name: str, request: BaseModel, result: type[Result], *, summary: 
     """
     limit = timedelta(days=1) if timeout is None else timedelta(milliseconds=timeout) + GRACE
     while True:
-        done: Result | None = None
+        done: RawValue | None = None
         try:
             done = await workflow.execute_activity(
                 name,
                 request,
-                result_type=result,
+                result_type=RawValue,
                 start_to_close_timeout=limit,
                 heartbeat_timeout=HEARTBEAT,
                 retry_policy=LOSSES,
@@ -78,7 +79,21 @@ async def call(name: str, request: BaseModel, result: type[Result], *, summary: 
                 raise_failure(error)
         check_cancelled()
         if done is not None:
-            return done
+            return read_result(name, done, result)
+
+
+def read_result(name: str, raw: RawValue, result: type[Result]) -> Result:
+    """What an activity of ours gave. Somebody else may have completed it by hand, and with anything: read by the SDK,
+    that would fail the workflow task for ever.
+
+    Raises:
+        AttemptFailed: it is no result of this activity.
+    """
+    try:
+        return result.model_validate_json(raw.payload.data)
+    except ValidationError as error:
+        message = f"activity `{name}` was completed with what is no result of it"
+        raise AttemptFailed(Error("invalid_output", "invalid_output", message)) from error
 
 
 async def call_foreign(name: str, args: list[JSON], *, task_queue: str | None, summary: str, timeout: int) -> JSON:
@@ -163,5 +178,6 @@ def failure_record(error: ApplicationError) -> FailureRecord | None:
     """The record in an attempt's error; None if the error isn't one of ours."""
     details = error.details[0] if error.details else None
     if isinstance(details, dict) and "failure_class" in details:
-        return FailureRecord.model_validate(details)
+        with suppress(ValidationError):  # a user's activity, or who failed ours by hand, may give what only looks so
+            return FailureRecord.model_validate(details)
     return None

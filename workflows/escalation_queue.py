@@ -15,7 +15,6 @@ from graph.wire import ESCALATION_QUEUE, Entry
 from workflows.record import now
 from workflows.requests import NOTHING, read_json
 
-
 DEEPEST = DEPTH_LIMIT + 10
 """Levels of what comes in: a value that is as deep as values may be, and what is around it."""
 

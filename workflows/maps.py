@@ -31,7 +31,7 @@ from graph.wire import (
     Scope,
 )
 from workflows.calls import AttemptFailed, call, check_cancelled
-from workflows.climbing import Climber, NodeFailed, past_deadline
+from workflows.climbing import Climber, NodeFailed, Stopped, past_deadline
 from workflows.record import now
 
 CHUNK_ITEMS = 1000
@@ -65,6 +65,9 @@ class MapRun:
             raise await self._give_up(attempt, usage, failed) from failed
         except TimeoutError:
             raise await self._give_up(attempt, usage, past_deadline(self.node)) from None
+        except (Stopped, asyncio.CancelledError):
+            self.record.spend(self.execution, attempt, usage)
+            raise
         if collected is None:
             return None
         self.execution.items = {"items": pinned, **collected.counts}

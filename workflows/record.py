@@ -89,9 +89,7 @@ class Record:
     def end_attempt(self, execution: Execution, attempt: Attempt, usage: Usage, failure: AttemptFailed | None) -> None:
         """Conclude an attempt: add up its usage; on failure note the error (never a value)."""
         attempt.finished = now()
-        attempt.usage = usage
-        execution.usage.add(usage)
-        self.usage.add(usage)
+        self.spend(execution, attempt, usage)
         if failure is None:
             attempt.status = "succeeded"
         else:
@@ -99,6 +97,12 @@ class Record:
             attempt.error = failure.error
             attempt.fuel = failure.fuel
             attempt.input = failure.input
+
+    def spend(self, execution: Execution, attempt: Attempt, usage: Usage) -> None:
+        """Note what an attempt cost, once."""
+        attempt.usage = usage
+        execution.usage.add(usage)
+        self.usage.add(usage)
 
     def conclude(self, node: NodePlan, execution: Execution, status: NodeStatus, error: Error | None = None) -> None:
         """Conclude an execution and its node, once."""

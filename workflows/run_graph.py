@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 from graph import views
 from graph.errors import OperateError
 from graph.state import Error
-from graph.values import ANSWER_LIMIT, JSON, Value
+from graph.values import ANSWER_LIMIT, JSON, Value, trim
 from graph.wire import EVALUATE, LOAD, RUN_GRAPH, EvaluateRequest, Loaded, LoadRequest, RunInfo
 from workflows.calls import AttemptFailed, call
 from workflows.record import Record
@@ -23,6 +23,8 @@ from workflows.schedule import Schedule
 GRAPH = SearchAttributeKey.for_keyword("FerrataGraph")
 STATUS = SearchAttributeKey.for_keyword("FerrataStatus")
 ESCALATIONS = SearchAttributeKey.for_int("FerrataEscalations")
+LONGEST_KEYWORD = 250
+"""Bytes; the server ends a run that sets a longer one, or can't find it afterwards."""
 
 LOAD_TIMEOUT = 120_000
 EVALUATE_TIMEOUT = 300_000
@@ -131,7 +133,7 @@ class RunGraph:
         if record is None:
             return
         values: list[SearchAttributeUpdate[Any]] = [
-            GRAPH.value_set(record.plan.name),
+            GRAPH.value_set(trim(record.plan.name, LONGEST_KEYWORD)),
             STATUS.value_set(status),
             ESCALATIONS.value_set(len(record.escalations)),
         ]
@@ -180,7 +182,7 @@ class RunGraph:
     @workflow.query
     def escalations(self) -> list[JSON]:
         """What this run escalated, oldest first."""
-        return [entry.to_json() for entry in self._record.escalations] if self._record else []
+        return views.escalations(self._record.escalations) if self._record else []
 
     @workflow.query
     def mermaid(self) -> str:

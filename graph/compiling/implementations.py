@@ -13,6 +13,8 @@ from graph.problems import Path
 from graph.spec import ActivitySpec, InferSpec, RerouteSpec, ScriptSpec
 from graph.values import JSON, canonical, digest
 
+LONGEST_NAME = 1000
+"""Bytes; Temporal refuses longer ones, and only when the activity is called."""
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -102,6 +104,10 @@ class Implementations:
         if "${" in spec.name:
             at = path if isinstance(holder, str) else (*path, "name")
             self._context.place.problem("bad_value", "an activity is named, never computed", at, "use two nodes")
+            return None
+        if any(len(name.encode()) > LONGEST_NAME for name in (spec.name, spec.task_queue or "")):
+            message = f"names of activities and task queues have at most {LONGEST_NAME} bytes"
+            self._context.place.problem("bad_value", message, path)
             return None
         served = self._context.world.activities
         if spec.task_queue is None and served is not None and spec.name not in served:
