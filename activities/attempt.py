@@ -53,13 +53,12 @@ class AttemptActivities:
         return await self._result(outcome)
 
     async def _result(self, outcome: Outcome) -> AttemptResult:
-        data = encode(outcome.output)
         return AttemptResult(
-            output=await self._tools.store.as_value(outcome.output),
+            output=await self._tools.store.as_value(outcome.output, data=outcome.data),
             usage=outcome.meter.usage.to_json() or None,
             fuel=outcome.meter.fuel or None,
             input=outcome.input,
-            digest=digest(data),
+            digest=digest(outcome.data),
         )
 
     async def _environment(self, request: AttemptRequest) -> tuple[CompiledNode, Environment]:
@@ -110,7 +109,7 @@ class AttemptActivities:
         if request.usage:
             outcome.meter.usage.add(outcome.meter.usage.from_json(request.usage))
         try:
-            check_size(node, output)
+            outcome.data = check_size(node, output)
             if node.repeat is not None and not await loop_ends(node.repeat.until, env, output):
                 if request.round >= node.repeat.max_rounds:
                     raise loop_exhausted(node.repeat.until, request.round)

@@ -75,7 +75,7 @@ class Work:
         payload = encode(input)
         loop = asyncio.get_running_loop()
 
-        feedback = encode(self.feedback.to_json() if self.feedback else None)
+        feedback = encode(self.feedback.to_json()) if self.feedback else b"null"
 
         def run(cancel: Cancel) -> ScriptResult:
             def host(name: str, request: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import lru_cache
 
 from temporalio import activity
 from temporalio.api.enums.v1 import TaskQueueType
@@ -30,6 +31,8 @@ from graph.world import World
 INPUT_INLINE = 2 * 1024
 """Bytes up to which a run's input travels inline: every attempt carries it."""
 MOST_WARNINGS = 50
+SCRIPTS_KEPT = 1024
+"""Scripts whose syntax a process remembers."""
 SEARCH_ATTRIBUTES = ("FerrataGraph", "FerrataStatus", "FerrataEscalations")
 
 
@@ -39,6 +42,8 @@ class LoadActivities:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._registered: list[str] | None = None
+        # Graphs come again and again, and often one script serves many nodes.
+        self._check_script = lru_cache(SCRIPTS_KEPT)(lambda text: tools.sandbox.check_syntax(text, "script.py"))
 
     @activity.defn(name=LOAD)
     async def load(self, request: LoadRequest) -> Loaded:
@@ -67,7 +72,7 @@ class LoadActivities:
     def _compile(self, wanted: JSON) -> Compilation:
         source, files = find_graph(self._tools.settings.graphs, wanted)
         world = World(
-            script=lambda text: self._tools.sandbox.check_syntax(text, "script.py"),
+            script=self._check_script,
             function=self._tools.functions.describe,
             activities=self._tools.registered,
             models=frozenset(self._tools.models.names()),

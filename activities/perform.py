@@ -37,6 +37,8 @@ class Outcome:
     meter: Meter
     skipped: bool = False
     output: JSON = None
+    data: bytes = b""
+    """The output's JSON text."""
     input: str | None = None
     failure: Failure | None = None
     rejected: Ref | None = None
@@ -96,16 +98,16 @@ async def _work(
     work = Work(node, implementation, env, attempt.feedback, attempt.fuel, attempt.memory, outcome.meter, rejected)
     output, rounds = await work.run(original), 1
     if node.repeat is not None:
-        while not await loop_ends(node.repeat.until, env, check_size(node, output)):
+        while check_size(node, output) and not await loop_ends(node.repeat.until, env, output):
             rejected[:] = [output]
             if rounds >= node.repeat.max_rounds:
                 raise loop_exhausted(node.repeat.until, rounds)
             output, rounds = await work.run(output, output), rounds + 1
-    check_size(node, output)
+    data = check_size(node, output)
     rejected[:] = [output]
     await run_checks(node, env, original, output, outcome.meter.usage)
     rejected.clear()
-    outcome.output = output
+    outcome.output, outcome.data = output, data
 
 
 async def bind_input(node: CompiledNode, env: Environment, default: str) -> JSON:
@@ -126,11 +128,12 @@ def loop_exhausted(until: str, rounds: int) -> Failure:
     return Failure("loop_exhausted", message, details={"rounds": rounds, "until": until})
 
 
-def check_size(node: CompiledNode, output: JSON) -> JSON:
-    """``output`` as it is. Raises Failure ``too_large`` or ``invalid_output``."""
-    size = len(encode(output))
+def check_size(node: CompiledNode, output: JSON) -> bytes:
+    """The JSON text of ``output``. Raises Failure ``too_large`` or ``invalid_output``."""
+    data = encode(output)
+    size = len(data)
     check_depth(output)
     if size > node.limits.output_bytes:
         message = f"the output is {size} bytes; `output_bytes` allows {node.limits.output_bytes}"
         raise Failure("too_large", message, details={"size": size, "limit": node.limits.output_bytes})
-    return output
+    return data

@@ -157,14 +157,15 @@ class Store:
                 "bad_ref", f"the blob {ref.digest} in the store {self._name} isn't JSON: {error}"
             ) from error
 
-    async def as_value(self, value: JSON, limit: int = INLINE_LIMIT) -> Value:
-        """``value`` ready to travel: inline if its JSON text has at most ``limit`` bytes, else stored.
+    async def as_value(self, value: JSON, limit: int = INLINE_LIMIT, *, data: bytes | None = None) -> Value:
+        """``value`` ready to travel: inline if its JSON text (``data``, if it is known) has at most ``limit`` bytes,
+        else stored.
 
         Raises:
             Failure: class ``invalid_output`` if it isn't JSON.
             StoreError: ``store_unavailable``.
         """
-        data = encode(value)
+        data = encode(value) if data is None else data
         if len(data) <= limit:
             return Value(inline=value, size=len(data))
         ref = await self.put(data, len(value) if isinstance(value, list) else None)

@@ -124,6 +124,7 @@ def _finish(
     children = {draft.child.fingerprint: draft.child for draft in drafts if draft.child is not None}
     order = [node.name for node in nodes]
     has_output = spec.output is not None
+    used = output.used_nodes()
     graph = CompiledGraph(
         name=spec.name or context.name,
         file=context.place.source.file if context.place.base == () else None,
@@ -131,7 +132,7 @@ def _finish(
         input_schema=input_schema,
         nodes=nodes,
         output=spec.output,
-        output_uses=[name for name in order if name in output.used_nodes()] if has_output else sinks(nodes),
+        output_uses=[name for name in order if name in used] if has_output else sinks(nodes),
         on_failure=spec.on_failure,
         deadline=spec.deadline,
         graphs=children,
