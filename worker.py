@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from activities.settings import VARIABLES, Settings
 from cli.processes import die_with_parent
 from cli.supervisor import (
+    ALIVE_SECONDS,
     EXIT_CONFIG,
     EXIT_UNAVAILABLE,
     Child,
@@ -187,8 +188,20 @@ async def play(role: str, name: str, settings: Settings, status_fd: int) -> None
         # Not sooner: until it serves there is nothing to drain, and SIGTERM may end it at once.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
         say(status_fd, {"ready": True})
+        beating = asyncio.create_task(beat(status_fd))
     waiting.cancel()
-    await serving
+    try:
+        await serving
+    finally:
+        if ready.is_set():
+            beating.cancel()
+
+
+async def beat(status_fd: int) -> None:
+    """Tell the supervisor again and again that this process's event loop still runs."""
+    while True:
+        await asyncio.sleep(ALIVE_SECONDS)
+        say(status_fd, {"alive": True})
 
 
 def say(status_fd: int, word: Mapping[str, object]) -> None:

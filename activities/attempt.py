@@ -9,9 +9,9 @@ from activities.boundary import as_application_error
 from activities.checks import run_checks
 from activities.evaluate import Environment
 from activities.implement import Feedback, Meter
-from activities.perform import Outcome, Try, bind_input, check_size, loop_ends, loop_exhausted, perform
+from activities.perform import Outcome, Try, bind_input, check_size, in_time, loop_ends, loop_exhausted, perform
 from activities.tools import Tools
-from graph.compiled import CompiledNode
+from graph.compiled import ActivityCall, CompiledNode
 from graph.errors import Failure
 from graph.values import ARGUMENTS_LIMIT, JSON, Value, digest, encode
 from graph.wire import (
@@ -78,26 +78,23 @@ class AttemptActivities:
     async def bind(self, request: AttemptRequest) -> Bound:
         """What a called activity or a child run is given. Raises ApplicationError: type = code."""
         node, env = await self._environment(request)
-        call = node.implementations[request.implementation].activity
         try:
-            if node.when is not None and not await env.condition(node.when, "the guard"):
-                return Bound(skipped=True)
-            if call is None or call.args is None:
-                input = await bind_input(node, env, "input")
-                data = encode(input)
-                if call is None:
-                    return Bound(value=await self._tools.store.as_value(input), input=digest(data))
-                args = [input]
-            else:
-                args = await env.bind(call.args)
-                data = encode(args)
-            if len(data) > ARGUMENTS_LIMIT:
-                message = (
-                    f"the arguments of activity `{call.name}` are {len(data)} bytes; at most {ARGUMENTS_LIMIT} fit"
-                )
-                raise Failure("too_large", message, details={"size": len(data), "limit": ARGUMENTS_LIMIT})
+            async with in_time(node):
+                return await self._bind(node, env, node.implementations[request.implementation].activity)
         except Failure as failure:
             raise as_application_error(failure.code, Outcome(Meter(), failure=failure).record()) from None
+
+    async def _bind(self, node: CompiledNode, env: Environment, call: ActivityCall | None) -> Bound:
+        if node.when is not None and not await env.condition(node.when, "the guard"):
+            return Bound(skipped=True)
+        if call is None:
+            input = await bind_input(node, env, "input")
+            return Bound(value=await self._tools.store.as_value(input), input=digest(encode(input)))
+        args = [await bind_input(node, env, "input")] if call.args is None else await env.bind(call.args)
+        data = encode(args[0] if call.args is None else args)
+        if len(data) > ARGUMENTS_LIMIT:
+            message = f"the arguments of activity `{call.name}` are {len(data)} bytes; at most {ARGUMENTS_LIMIT} fit"
+            raise Failure("too_large", message, details={"size": len(data), "limit": ARGUMENTS_LIMIT})
         return Bound(args=[Value(inline=arg, size=len(encode(arg))) for arg in args], input=digest(data))
 
     @activity.defn(name=CHECK)
@@ -109,14 +106,15 @@ class AttemptActivities:
         if request.usage:
             outcome.meter.usage.add(outcome.meter.usage.from_json(request.usage))
         try:
-            outcome.data = check_size(node, output)
-            if node.repeat is not None and not await loop_ends(node.repeat.until, env, output):
-                if request.round >= node.repeat.max_rounds:
-                    raise loop_exhausted(node.repeat.until, request.round)
-                return AttemptResult(output=request.output, done=False)
-            if node.checks:
-                input = await bind_input(node, env, "input") if node.has_input else None
-                await run_checks(node, env, input, output, outcome.meter.usage)
+            async with in_time(node):
+                outcome.data = check_size(node, output)
+                if node.repeat is not None and not await loop_ends(node.repeat.until, env, output):
+                    if request.round >= node.repeat.max_rounds:
+                        raise loop_exhausted(node.repeat.until, request.round)
+                    return AttemptResult(output=request.output, done=False)
+                if node.checks:
+                    input = await bind_input(node, env, "input") if node.has_input else None
+                    await run_checks(node, env, input, output, outcome.meter.usage)
         except Failure as failure:
             outcome.failure = failure
             if node.keeps_rejected:

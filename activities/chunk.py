@@ -15,7 +15,7 @@ from temporalio import activity
 from activities.boundary import as_application_error
 from activities.evaluate import Environment
 from activities.implement import Feedback, Meter
-from activities.perform import Outcome, Try, perform
+from activities.perform import Outcome, Try, in_time, perform
 from activities.tools import Tools
 from graph.compiled import CompiledNode, Over
 from graph.errors import Failure
@@ -75,9 +75,11 @@ class ChunkActivities:
         env = Environment(self._tools, request.scope, node.limits)
         over = map_of(node)
         try:
-            if node.when is not None and not over.guard_per_item and not await env.condition(node.when, "the guard"):
-                return Pinned(skipped=True)
-            items = listed(node, over, await env.bind(over.items))
+            async with in_time(node):
+                guarded = node.when is not None and not over.guard_per_item
+                if guarded and not await env.condition(node.when or "", "the guard"):
+                    return Pinned(skipped=True)
+                items = listed(node, over, await env.bind(over.items))
         except Failure as failure:
             raise as_application_error(failure.code, Outcome(Meter(), failure=failure).record()) from None
         return Pinned(items=await self._tools.store.put_json(items), count=len(items))

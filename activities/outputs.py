@@ -34,7 +34,7 @@ class OutputActivities:
             # Nodes packed away all have a value; among the others, None says that there is none.
             names = [name for name in graph.output_uses if request.scope.nodes.get(name, ...) is not None]
             values = await env.values(names)
-            output = values[names[0]] if len(graph.output_uses) == 1 and names else values
+            output = values if len(graph.output_uses) > 1 else next(iter(values.values()), None)
         return await self._tools.store.as_value(output, request.limit)
 
     @activity.defn(name=PACK)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from activities.checks import run_checks
@@ -68,15 +70,11 @@ async def perform(node: CompiledNode, env: Environment, attempt: Try, *, guard: 
     outcome = Outcome(Meter())
     rejected: list[JSON] = []
     try:
-        async with asyncio.timeout(node.limits.timeout / 1000) as timeout:
-            clock.set(timeout)
+        async with in_time(node):
             if guard and node.when is not None and not await env.condition(node.when, "the guard"):
                 outcome.skipped = True
                 return outcome
             await _work(node, env, attempt, default, outcome, rejected)
-    except TimeoutError:
-        message = f"the attempt took longer than its timeout of {format_duration(node.limits.timeout)}"
-        outcome.failure = Failure("timeout", message, details={"timeout": node.limits.timeout})
     except Failure as failure:
         outcome.failure = failure
     except StoreError as error:
@@ -86,6 +84,18 @@ async def perform(node: CompiledNode, env: Environment, attempt: Try, *, guard: 
     if outcome.failure is not None and rejected and node.keeps_rejected:
         outcome.rejected = await env.tools.store.put_json(rejected[-1])
     return outcome
+
+
+@asynccontextmanager
+async def in_time(node: CompiledNode) -> AsyncIterator[None]:
+    """Bound what is inside by the node's timeout. Raises Failure ``timeout``."""
+    try:
+        async with asyncio.timeout(node.limits.timeout / 1000) as timeout:
+            clock.set(timeout)
+            yield
+    except TimeoutError:
+        message = f"the attempt took longer than its timeout of {format_duration(node.limits.timeout)}"
+        raise Failure("timeout", message, details={"timeout": node.limits.timeout}) from None
 
 
 async def _work(

@@ -205,7 +205,8 @@ class Store:
 
 
 class _Cache:
-    """The most recently used blobs by digest, up to a number of bytes."""
+    """The most recently used blobs by digest, up to a number of bytes; one that would take a quarter of them or more
+    isn't kept, since it would drive out many that are asked for again and again."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
@@ -219,7 +220,7 @@ class _Cache:
         return data
 
     def add(self, key: str, data: bytes) -> None:
-        if key in self._blobs or len(data) > self._budget:
+        if key in self._blobs or len(data) * 4 >= self._budget:
             return
         self._blobs[key] = data
         self._held += len(data)

@@ -1,8 +1,9 @@
 """Keeps a fixed set of child processes running: starts, watches, restarts and drains them.
 
 It knows nothing of Temporal; what the children do is their command line's business. A child gets the number of a
-pipe (``--status-fd``) on which it says one JSON object a line: ``{"ready": true}`` once it serves, or
-``{"stop": CODE, "message": TEXT}`` when starting it again can't help.
+pipe (``--status-fd``) on which it says one JSON object a line: ``{"ready": true}`` once it serves,
+``{"alive": true}`` every few seconds from then on, or ``{"stop": CODE, "message": TEXT}`` when starting it again
+can't help.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ LONGEST_DELAY: Final = 30.0
 LAST_WORD_SECONDS: Final = 1.0
 """How long what a child said before it ended may take to be read."""
 
+ALIVE_SECONDS: Final = 5.0
+"""How often a child says that it is alive."""
+
+MOST_SILENCE: Final = 6
+"""A child that has begun to say so and then misses it so often in a row is stuck (a function holds the interpreter's
+lock, say): whatever it works on is lost already, so it is killed and started again."""
+
 HEALTHY_SECONDS: Final = 60.0
 """A child that served this long starts again with the first delay."""
 
@@ -65,6 +73,7 @@ class Supervisor:
         self._ready_message = ready_message
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._ready: set[str] = set()
+        self._heard: set[str] = set()
         self._served = False
         self._stopping = asyncio.Event()
         self._exit_code = 0
@@ -157,7 +166,9 @@ class Supervisor:
             process.terminate()
         said: dict[str, Any] = {}
         listening = asyncio.create_task(self._listen(child, read_end, said))
+        watching = asyncio.create_task(self._watch(child, process))
         code = await process.wait()
+        watching.cancel()
         # Its last word may still be in the pipe. Not until the pipe's end: what the child forked may hold it open.
         await asyncio.wait([listening], timeout=LAST_WORD_SECONDS)
         if not listening.cancel():
@@ -165,6 +176,20 @@ class Supervisor:
         del self._running[child.name]
         self._ready.discard(child.name)
         return said, code
+
+    async def _watch(self, child: Child, process: asyncio.subprocess.Process) -> None:
+        """Kill the child when it falls silent. Silences are counted, not timed: this process may have been stopped."""
+        self._heard.discard(child.name)
+        begun, silences = False, 0
+        while silences < MOST_SILENCE:
+            await asyncio.sleep(ALIVE_SECONDS)
+            heard = child.name in self._heard
+            self._heard.discard(child.name)
+            begun = begun or heard
+            silences = silences + 1 if begun and not heard else 0
+        log.warning("%s is stuck, it said nothing for %.0f s: killing it", child.name, MOST_SILENCE * ALIVE_SECONDS)
+        if process.returncode is None:
+            process.kill()
 
     async def _listen(self, child: Child, read_end: int, said: dict[str, Any]) -> None:
         """Keep the last thing that the child says in ``said``."""
@@ -176,6 +201,8 @@ class Supervisor:
             while line := await reader.readline():
                 said.clear()
                 said.update(json.loads(line))
+                if said.get("alive"):
+                    self._heard.add(child.name)
                 if said.get("ready"):
                     self._on_ready(child)
         finally:

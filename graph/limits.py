@@ -27,7 +27,8 @@ MIN_TIMEOUT_MS: Final = 10
 MAX_TIMEOUT_MS: Final = 24 * 3600 * 1000
 
 DEFAULT_OUTPUT_BYTES: Final = 8 * MIB
-MAX_OUTPUT_BYTES: Final = 256 * MIB
+MAX_OUTPUT_BYTES: Final = 32 * MIB
+"""A larger value keeps a process so busy with encoding it that the server would take the process for lost."""
 
 MAX_LOG_LINES: Final = 200
 MAX_LOG_BYTES: Final = 16 * KIB

@@ -231,3 +231,12 @@ async def fail_once_called(run: str, name: str, code: str, seconds: float = 0) -
         await asyncio.sleep(0.05)
     await asyncio.sleep(seconds)
     raise ApplicationError(f"{name} was called", type=code)
+
+
+def consume(run: str, key: str, parts: list[Any]) -> list[Any]:
+    """Empties the list that it is given; the first call fails. Gives back what the list held."""
+    calls = note("consume", run=run, key=key, parts=list(parts))
+    held, parts[:] = list(parts), []
+    if calls == 0:
+        raise ApplicationError("told to fail", type="TOLD")
+    return held

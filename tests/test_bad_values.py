@@ -325,7 +325,7 @@ async def test_signals_with_another_number_of_arguments_are_counted_by_the_queue
 
 # A store that loses data between nodes.
 
-TOO_LARGE_TO_CACHE = 65 * MIB
+TOO_LARGE_TO_CACHE = 17 * MIB
 """Bytes of a blob that no process keeps in memory."""
 
 
@@ -338,7 +338,7 @@ def blob(runs: Runs, digest: str) -> Path:
 @pytest.mark.parametrize("code", ["blob_missing", "blob_damaged"])
 async def test_a_blob_that_is_lost_between_nodes_is_named(runs: Runs, code: str) -> None:
     graph = calling("large", size=TOO_LARGE_TO_CACHE)
-    graph["nodes"]["work"]["output_bytes"] = "128MiB"
+    graph["nodes"]["work"]["output_bytes"] = "32MiB"
     graph["nodes"]["gate"] = {"function": "functions_for_tests:gate", "input": {"run": "${run.id}"}, "after": ["work"]}
     graph["nodes"]["reader"] = {"value": "${len(work)}", "after": ["gate"]}
     handle = await runs.start(graph)

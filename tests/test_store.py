@@ -153,17 +153,17 @@ async def test_a_ref_of_the_wrong_size_or_to_no_json_is_refused(store: Store) ->
 
 
 async def test_recently_read_blobs_are_kept_up_to_a_number_of_bytes(folder: Path) -> None:
-    store = Store.open(str(folder), cache_bytes=100)
-    refs = [await store.put(bytes([number]) * 40) for number in range(3)]
-    await store.put(b"too large to keep" * 100)
+    store = Store.open(str(folder), cache_bytes=400)
+    refs = [await store.put(bytes([number]) * 90) for number in range(5)]
+    await store.put(b"large" * 20)  # a quarter of all bytes: not kept, and drives nothing out
     for ref in refs:
         blob_file(folder, ref).unlink()
-    assert await store.get(refs[2]) == b"\2" * 40
-    assert await store.get(refs[1]) == b"\1" * 40
+    for number in (2, 3, 4, 1):
+        assert await store.get(refs[number]) == bytes([number]) * 90
     with pytest.raises(StoreError, match="is not in the store"):
         await store.get(refs[0])
-    await store.put(b"\3" * 40)  # pushes out number 2, since number 1 was read after it
-    assert await store.get(refs[1]) == b"\1" * 40
+    await store.put(b"\x09" * 90)  # drives out number 2, the one read longest ago
+    assert await store.get(refs[3]) == b"\3" * 90
     with pytest.raises(StoreError, match="is not in the store"):
         await store.get(refs[2])
 

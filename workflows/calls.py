@@ -54,13 +54,13 @@ class AttemptFailed(Exception):
 
 
 async def call(name: str, request: BaseModel, result: type[Result], *, summary: str, timeout: int | None) -> Result:
-    """Run the activity ``name`` of our own; ``timeout`` in milliseconds (None: a day).
+    """Run the activity ``name`` of our own; ``timeout`` in milliseconds (None: a week).
 
     Raises:
         AttemptFailed: it failed, or was lost more than `MOST_LOSSES` times.
         asyncio.CancelledError: the run (or this call) was cancelled.
     """
-    limit = timedelta(days=1) if timeout is None else timedelta(milliseconds=timeout) + GRACE
+    limit = timedelta(days=7) if timeout is None else timedelta(milliseconds=timeout) + GRACE
     while True:
         done: RawValue | None = None
         try:

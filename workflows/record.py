@@ -43,6 +43,7 @@ class Record:
         self.warnings: list[str] = []
         self._maps = [node.name for node in plan.nodes if node.map]
         self._last_id = 0
+        self._packed: dict[tuple[str, ...], Scope] = {}
 
     def map_items(self) -> Counter[str]:
         """Items of all maps by status, and ``items``: how many there are."""
@@ -52,6 +53,11 @@ class Record:
             if executions and executions[-1].items:
                 items.update(executions[-1].items)
         return items
+
+    @property
+    def escalated(self) -> int:
+        """How many escalations this run and its child runs made."""
+        return len(self.escalations) + self.child_escalations
 
     @property
     def statuses(self) -> dict[str, NodeStatus]:
@@ -123,6 +129,9 @@ class Record:
 
     async def scope(self, names: list[str]) -> Scope:
         """What an activity needs to bind: values of ``names`` as they are, or packed away if together too large."""
+        packed = self._packed.get(tuple(names))
+        if packed is not None:  # an attempt before this one; values never change once there
+            return packed
         nodes: dict[str, Value | None] = {}
         packs: list[Ref] = []
         held = 0
@@ -132,8 +141,11 @@ class Record:
             if value is not None:
                 held += value.size if value.ref is None else REF_SIZE
             if held > ARGUMENTS_LIMIT - 4 * INLINE_LIMIT:
-                packed = {key: value for key, value in nodes.items() if value is not None}
-                packs.append(await call(PACK, PackRequest(nodes=packed), Ref, summary="pack inputs", timeout=60_000))
+                large = {key: value for key, value in nodes.items() if value is not None}
+                packs.append(await call(PACK, PackRequest(nodes=large), Ref, summary="pack inputs", timeout=60_000))
                 nodes = {key: value for key, value in nodes.items() if value is None}
                 held = 0
-        return Scope(graph=self.graph, run=self.run, input=self.input, nodes=nodes, packs=packs)
+        scope = Scope(graph=self.graph, run=self.run, input=self.input, nodes=nodes, packs=packs)
+        if packs:
+            self._packed[tuple(names)] = scope
+        return scope

@@ -39,6 +39,7 @@ class RunGraph:
         self._status = "loading"
         self._registered: list[str] = []
         self._describing = False
+        self._escalated = 0
 
     @workflow.run
     async def run(self, request: RawValue = NOTHING) -> dict[str, Any]:
@@ -91,6 +92,9 @@ class RunGraph:
             error = failure.error
             envelope = {"status": "failed", "error": {**error.to_json(), "node": None}}
             raise ApplicationError(error.message, envelope, type=error.code, non_retryable=True) from None
+        except asyncio.CancelledError:
+            self._status = "cancelled"
+            raise
 
     async def _output(self, record: Record, *, child: bool) -> Value:
         """The run's output: a node's value as it is, or evaluated."""
@@ -121,7 +125,7 @@ class RunGraph:
         return {
             "status": status,
             "usage": record.usage.to_json(),
-            "escalations": len(record.escalations) + record.child_escalations,
+            "escalations": record.escalated,
             "failures": views.failures(record.nodes) + record.child_failures,
             "nodes": dict(record.statuses),
         }
@@ -132,10 +136,11 @@ class RunGraph:
         record = self._record
         if record is None:
             return
+        self._escalated = record.escalated
         values: list[SearchAttributeUpdate[Any]] = [
             GRAPH.value_set(trim(record.plan.name, LONGEST_KEYWORD)),
             STATUS.value_set(status),
-            ESCALATIONS.value_set(len(record.escalations)),
+            ESCALATIONS.value_set(record.escalated),
         ]
         updates = [value for value in values if value.key.name in self._registered]
         if updates:
@@ -151,6 +156,10 @@ class RunGraph:
     def _describe(self) -> None:
         self._describing = False
         workflow.set_current_details(self._progress()["markdown"])
+        record = self._record
+        if record is not None and record.escalated != self._escalated and ESCALATIONS.name in self._registered:
+            self._escalated = record.escalated
+            workflow.upsert_search_attributes([ESCALATIONS.value_set(record.escalated)])
 
     def _progress(self) -> dict[str, JSON]:
         record = self._record
@@ -162,7 +171,7 @@ class RunGraph:
             record.counts,
             list(record.running),
             record.map_items(),
-            len(record.escalations) + record.child_escalations,
+            record.escalated,
             record.warnings,
         )
 
