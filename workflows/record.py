@@ -60,6 +60,17 @@ class Record:
         return len(self.escalations) + self.child_escalations
 
     @property
+    def failed(self) -> int:
+        """How many failures this run and its child runs had: failed nodes, and failed or escalated items of maps."""
+        total = self.child_failures + self.counts["failed"]
+        for name in self._maps:
+            node = self.nodes[name]
+            items = (node.executions[-1].items if node.executions else None) or {}
+            if lost := items.get("failed", 0) + items.get("escalated", 0):  # in place of their node
+                total += lost - (node.status == "failed")
+        return total
+
+    @property
     def statuses(self) -> dict[str, NodeStatus]:
         return {name: node.status for name, node in self.nodes.items()}
 

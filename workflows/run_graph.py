@@ -15,6 +15,7 @@ from graph.errors import OperateError
 from graph.state import Error
 from graph.values import ANSWER_LIMIT, JSON, Value, trim
 from graph.wire import EVALUATE, LOAD, RUN_GRAPH, EvaluateRequest, Loaded, LoadRequest, RunInfo
+from workflows import logs
 from workflows.calls import AttemptFailed, call
 from workflows.record import Record
 from workflows.requests import NOTHING, read_json, read_request
@@ -63,6 +64,7 @@ class RunGraph:
         record.warnings = loaded.warnings
         self._registered = loaded.search_attributes
         self._show("running")
+        logs.started(run.graph, len(loaded.plan.nodes))
         try:
             async with asyncio.timeout(None if loaded.plan.deadline is None else loaded.plan.deadline / 1000):
                 await Schedule(record, self._changed).run()
@@ -73,11 +75,13 @@ class RunGraph:
             raise self._fail(record, failure.error) from None
         except asyncio.CancelledError:
             self._show("cancelled")
+            logs.cancelled()
             raise
         if output is None:
             raise self._fail(record, None)
         self._show("completed")
         envelope = self._envelope(record, "completed")
+        logs.completed(envelope["failures"], envelope["escalations"])
         if wanted.compiled is not None:
             return {**envelope, "output": output.model_dump()}
         if output.ref is not None:
@@ -91,9 +95,11 @@ class RunGraph:
             self._status = "failed"
             error = failure.error
             envelope = {"status": "failed", "error": {**error.to_json(), "node": None}}
+            logs.failed(error.code, error.message)
             raise ApplicationError(error.message, envelope, type=error.code, non_retryable=True) from None
         except asyncio.CancelledError:
             self._status = "cancelled"
+            logs.cancelled()
             raise
 
     async def _output(self, record: Record, *, child: bool) -> Value:
@@ -115,6 +121,7 @@ class RunGraph:
             error = record.nodes[node].executions[-1].error
             assert error is not None, "a failed node has an error"
         self._show("failed")
+        logs.failed(error.code, error.message, node)
         envelope = self._envelope(record, "failed")
         envelope["error"] = {**error.to_json(), "node": node}
         envelope["failed"] = record.failures
@@ -126,7 +133,7 @@ class RunGraph:
             "status": status,
             "usage": record.usage.to_json(),
             "escalations": record.escalated,
-            "failures": views.failures(record.nodes) + record.child_failures,
+            "failures": record.failed,
             "nodes": dict(record.statuses),
         }
 
@@ -172,6 +179,7 @@ class RunGraph:
             list(record.running),
             record.map_items(),
             record.escalated,
+            record.failed,
             record.warnings,
         )
 
