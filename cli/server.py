@@ -202,8 +202,8 @@ class DevServer:
                 self._lock = lock_database(self._db)
             for port, option in ((self._wanted_port, "--port"), (self._wanted_ui_port, "--ui-port")):
                 if port and (self._ui or option == "--port") and not port_is_free(port):
-                    mend = f"another `ferrata dev` may be running already: stop it, or choose another {option}"
-                    raise ServerError(f"port {port} on {HOST} is in use", f"{mend} ({EXAMPLE})")
+                    mend = "another `make dev` or `ferrata dev` may be running already: stop it, or choose"
+                    raise ServerError(f"port {port} on {HOST} is in use", f"{mend} another {option} ({EXAMPLE})")
             if self._log is None:
                 self._temporary = tempfile.TemporaryDirectory(prefix="ferrata-server-")
                 self._log = Path(self._temporary.name, "server.log")

@@ -16,7 +16,8 @@ LONGEST = 300
 
 def started(graph: str, nodes: int) -> None:
     """The graph is loaded."""
-    workflow.logger.info("run %s: started, graph %s of %d nodes", run_id(), one_line(graph), nodes)
+    text = "run %s: started, graph %s of %d node%s"
+    workflow.logger.info(text, run_id(), one_line(graph), nodes, "" if nodes == 1 else "s")
 
 
 def completed(failures: int, escalations: int) -> None:
@@ -32,7 +33,8 @@ def cancelled() -> None:
 def failed(code: str, reason: str, node: str | None = None) -> None:
     """The run ended by a failure, of a node or its own."""
     where = f" at node {node}" if node else ""
-    workflow.logger.info("run %s: failed%s [%s] %s", run_id(), where, one_line(code), one_line(reason))
+    named = "" if f"[{code}]" in reason else f" [{one_line(code)}]"
+    workflow.logger.info("run %s: failed%s%s %s", run_id(), where, named, one_line(reason))
 
 
 def escalated(entry: Entry, queue: str) -> None:
