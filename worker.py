@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
 import json
 import logging
 import os
@@ -212,8 +213,8 @@ def say(status_fd: int, word: Mapping[str, object]) -> None:
     os.write(status_fd, json.dumps(word).encode() + b"\n")
 
 
-def child_main(role: str, number: int, parent: int, status_fd: int) -> int:
-    """A child process: dies with its supervisor, plays its role. Returns the exit code."""
+def child_main(role: str, number: int, parent: int, status_fd: int) -> NoReturn:
+    """A child process: dies with its supervisor, plays its role, and ends."""
     die_with_parent(parent)
     os.set_inheritable(status_fd, False)  # nothing that a function starts is to speak for this process
     name = role if role == "orchestrator" else f"{role}-{number}"
@@ -221,17 +222,21 @@ def child_main(role: str, number: int, parent: int, status_fd: int) -> int:
     try:
         asyncio.run(play(role, name, Settings.from_env(), status_fd))
     except CannotServe as error:
-        give_up(status_fd, error.exit_code, error.message)
+        say(status_fd, {"stop": error.exit_code, "message": error.message})
+        leave(error.exit_code)
     except LoadError as error:
-        give_up(status_fd, EXIT_CONFIG, error.message)
-    return 0
+        say(status_fd, {"stop": EXIT_CONFIG, "message": error.message})
+        leave(EXIT_CONFIG)
+    leave(0)
 
 
-def give_up(status_fd: int, exit_code: int, message: str) -> NoReturn:
-    """End a child that can't serve, at once: it has nothing to tidy up. Threads of Temporal's bridge may still be on
-    their way out of a failed connection, and an interpreter that takes itself apart meanwhile aborts."""
-    say(status_fd, {"stop": exit_code, "message": message})
+def leave(exit_code: int) -> NoReturn:
+    """End this process without taking the interpreter apart: threads of Temporal's bridge and of the store may still be
+    on their way out, and would abort it. What users registered with `atexit` runs."""
+    atexit._run_exitfuncs()
     logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
     os._exit(exit_code)
 
 
@@ -297,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     importable_working_folder()
     if options.role:
-        return child_main(options.role, int(options.number or 0), int(options.parent), int(options.status_fd))
+        child_main(options.role, int(options.number or 0), int(options.parent), int(options.status_fd))
     configure_logging("supervisor")
     return asyncio.run(supervise(os.environ))
 

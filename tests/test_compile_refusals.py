@@ -28,7 +28,9 @@ FILES = {
 
 
 def describe(name: str) -> FunctionInfo | str:
-    return FunctionInfo(("path",), ("path", "depth")) if name == "m:f" else f"there is no function `{name}`"
+    if name == "m:f":
+        return FunctionInfo(("path",), ("path", "depth"))
+    return f"there is no function `{name}` -> see FERRATA_FUNCTIONS"
 
 
 @cache
