@@ -19,13 +19,14 @@ from temporalio.service import RPCError
 
 from activities.checks import validator
 from activities.lookup import find_graph
+from activities.resume import check_same, store_pages, take_up
 from activities.tools import Tools
 from graph.compile import Compilation, compile_graph
 from graph.compiled import CompiledGraph
 from graph.errors import LoadError, Problem
 from graph.planning import plan_of
 from graph.values import JSON, Ref, Value, canonical, encode, trim
-from graph.wire import LOAD, Loaded, LoadRequest
+from graph.wire import LOAD, RESTORE, Loaded, LoadRequest, Page
 from graph.world import World
 
 INPUT_INLINE = 2 * 1024
@@ -48,17 +49,16 @@ class LoadActivities:
     @activity.defn(name=LOAD)
     async def load(self, request: LoadRequest) -> Loaded:
         """Compile and store a graph, or take up one that a parent run stored. Raises LoadError, StoreError."""
+        if request.resume is not None:
+            return await self._resume(request)
         warnings: list[str] = []
         if request.compiled is not None:
             ref = request.compiled
             graph = await self._tools.graph(ref)
             input = await self._tools.store.load(request.value or Value())
         else:
-            # Reading and compiling take a while for a large graph, and the heartbeat must go on.
-            compilation = await asyncio.to_thread(self._compile, request.graph)
-            graph, input = compilation.graph, request.input
-            warnings = [str(warning) for warning in compilation.warnings[:MOST_WARNINGS]]
-            await self._check_queues(graph)
+            graph, warnings = await self._compiled(request.graph)
+            input = request.input
             ref = await self._store(graph)
         input = await asyncio.to_thread(check_input, graph, input)
         return Loaded(
@@ -68,6 +68,35 @@ class LoadActivities:
             search_attributes=await self._search_attributes(),
             warnings=warnings,
         )
+
+    async def _resume(self, request: LoadRequest) -> Loaded:
+        """Go on from a snapshot, with its graph and its input."""
+        snapshot, graph = await take_up(self._tools, request.resume, request.redrive)
+        if request.graph is not None:
+            check_same(graph, (await self._compiled(request.graph))[0])
+        if request.input is not None and request.input != await self._tools.store.load(snapshot.input):
+            message = "a resumed run keeps the input that it started with, and another one was given"
+            raise LoadError([Problem(code="bad_request", message=message, hint="leave out `input`")])
+        await self._check_queues(graph)
+        return Loaded(
+            plan=plan_of(graph),
+            graph=snapshot.compiled,
+            input=snapshot.input,
+            search_attributes=await self._search_attributes(),
+            pages=await store_pages(self._tools, snapshot),
+        )
+
+    @activity.defn(name=RESTORE)
+    async def restore(self, ref: Ref) -> Page:
+        """One page of a snapshot that `load` stored. Raises StoreError."""
+        return Page(page=await self._tools.store.get_json(ref))
+
+    async def _compiled(self, wanted: JSON) -> tuple[CompiledGraph, list[str]]:
+        """The graph that a run names, and warnings. Raises LoadError."""
+        # Reading and compiling take a while for a large graph, and the heartbeat must go on.
+        compilation = await asyncio.to_thread(self._compile, wanted)
+        await self._check_queues(compilation.graph)
+        return compilation.graph, [str(warning) for warning in compilation.warnings[:MOST_WARNINGS]]
 
     def _compile(self, wanted: JSON) -> Compilation:
         source, files = find_graph(self._tools.settings.graphs, wanted)

@@ -46,6 +46,11 @@ class Error:
     def to_json(self) -> dict[str, JSON]:
         return {"code": self.code, "class": self.failure_class, "message": self.message, "details": self.details}
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any] | None) -> Error | None:
+        """What `to_json` gave; None for None."""
+        return cls(data["code"], data["class"], data["message"], data["details"]) if data else None
+
 
 @dataclass
 class Attempt:
@@ -78,6 +83,29 @@ class Attempt:
             "output": self.output,
         }
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Attempt:
+        """What `to_json` gave."""
+        return cls(**{**data, "error": Error.from_json(data["error"]), "usage": Usage.from_json(data["usage"])})
+
+
+@dataclass
+class Progress:
+    """How far an execution got up its ladder: enough to go on from there in another run. Times in milliseconds since
+    the epoch.
+
+    ``standing`` is `Climb.to_json`, ``step`` the attempt that is made or due (the fields of `ladder.Attempt`),
+    ``index`` its index, ``feedback`` what it is told, ``due`` when its delay is over, ``deadline`` when the node's
+    time is.
+    """
+
+    standing: list[int]
+    step: dict[str, JSON]
+    index: int
+    feedback: dict[str, JSON] | None = None
+    due: int | None = None
+    deadline: int | None = None
+
 
 @dataclass
 class Execution:
@@ -91,6 +119,8 @@ class Execution:
     usage: Usage = field(default_factory=Usage)
     items: dict[str, JSON] | None = None
     """A map's counts: items, succeeded, failed, escalated, skipped."""
+    progress: Progress | None = None
+    """Where it stands, until it concludes. In snapshots only."""
 
     def to_json(self) -> dict[str, JSON]:
         data: dict[str, JSON] = {
@@ -103,6 +133,24 @@ class Execution:
         }
         return data if self.items is None else {**data, "items": self.items}
 
+    def to_snapshot(self) -> dict[str, JSON]:
+        """`to_json`, with what is needed to go on."""
+        return {**self.to_json(), "progress": vars(self.progress)} if self.progress else self.to_json()
+
+    @classmethod
+    def from_snapshot(cls, data: dict[str, Any]) -> Execution:
+        """What `to_snapshot` gave."""
+        return cls(
+            data["id"],
+            data["from"],
+            data["status"],
+            [Attempt.from_json(attempt) for attempt in data["attempts"]],
+            Error.from_json(data["error"]),
+            Usage.from_json(data["usage"]),
+            data.get("items"),
+            Progress(**data["progress"]) if data.get("progress") else None,
+        )
+
 
 @dataclass
 class NodeState:
@@ -114,5 +162,18 @@ class NodeState:
     """Why it was skipped or never started."""
 
     def to_json(self) -> dict[str, JSON]:
-        data: dict[str, JSON] = {"status": self.status, "executions": [e.to_json() for e in self.executions]}
+        return self._with_reason([execution.to_json() for execution in self.executions])
+
+    def to_snapshot(self) -> dict[str, JSON]:
+        """`to_json`, with what is needed to go on."""
+        return self._with_reason([execution.to_snapshot() for execution in self.executions])
+
+    def _with_reason(self, executions: list[JSON]) -> dict[str, JSON]:
+        data: dict[str, JSON] = {"status": self.status, "executions": executions}
         return {**data, "reason": self.reason} if self.reason else data
+
+    @classmethod
+    def from_snapshot(cls, data: dict[str, Any]) -> NodeState:
+        """What `to_snapshot` gave."""
+        executions = [Execution.from_snapshot(execution) for execution in data["executions"]]
+        return cls(data["status"], executions, data.get("reason"))

@@ -11,8 +11,8 @@ from graph.durations import format_duration
 from graph.ladder import Attempt as Step
 from graph.ladder import Climb, Escalation
 from graph.plan import NodePlan
-from graph.state import Error, Execution, Usage
-from graph.values import trim
+from graph.state import Error, Execution, Progress, Usage
+from graph.values import JSON, trim
 from graph.wire import ESCALATE, AttemptRequest, AttemptResult, Entry, EscalateRequest, Feedback
 from workflows.attempts import Below, Interruptible, make_attempt
 from workflows.calls import AttemptFailed, call, check_cancelled
@@ -54,34 +54,34 @@ class Climber:
             NodeFailed: no rung is left, or the last one escalated.
             Stopped: the run is failing and the node was between attempts.
         """
-        ladder = Climb(node.ladder)
-        step = Step("first", 0)
-        feedback: Feedback | None = None
-        deadline = None if node.deadline is None else workflow.time() + node.deadline / 1000
+        progress = execution.progress = execution.progress or first_step(node)
+        ladder = Climb.from_json(node.ladder, progress.standing)
         while True:
             try:
-                async with asyncio.timeout(None if deadline is None else deadline - workflow.time()):
-                    if step.delay:
-                        await self.delay(node, step.delay)
-                    return await self._attempt(node, execution, step, feedback)
+                async with asyncio.timeout(None if progress.deadline is None else (progress.deadline - now()) / 1000):
+                    if progress.due is not None and progress.due > now():
+                        await self.delay(node, progress.due - now())
+                    return await self._attempt(node, execution, progress)
             except AttemptFailed as caught:
                 failure = caught
                 check_cancelled()
                 if self.ladder_stops(node):
                     raise NodeFailed(failure.error) from failure
-                next_step = ladder.next(failure.error.failure_class, failure.error.code)
+                step = ladder.next(failure.error.failure_class, failure.error.code)
             except TimeoutError:
                 failure = self._past_deadline(node, execution)
-                next_step = ladder.give_up()
-            if isinstance(next_step, Escalation):
-                await self.escalate(node, execution, failure, next_step.queue)
-            if not isinstance(next_step, Step):
+                step = ladder.give_up()
+            if isinstance(step, Escalation):
+                await self.escalate(node, execution, failure, step.queue)
+            if not isinstance(step, Step):
                 raise NodeFailed(failure.error)
-            step = next_step
-            feedback = (
-                Feedback(code=failure.error.code, reason=failure.error.message, rejected=failure.rejected)
-                if step.feedback
-                else None
+            progress = execution.progress = Progress(
+                standing=ladder.to_json(),
+                step=vars(step),
+                index=len(execution.attempts),
+                feedback=feedback_of(failure) if step.feedback else None,
+                due=now() + step.delay if step.delay else None,
+                deadline=progress.deadline,
             )
 
     async def delay(self, node: NodePlan, milliseconds: int) -> None:
@@ -108,12 +108,17 @@ class Climber:
                 self.slots.release()
             raise
 
-    async def _attempt(
-        self, node: NodePlan, execution: Execution, step: Step, feedback: Feedback | None
-    ) -> AttemptResult:
+    async def _attempt(self, node: NodePlan, execution: Execution, progress: Progress) -> AttemptResult:
+        step = Step(**progress.step)
+        if len(execution.attempts) > progress.index:  # taken over from a snapshot
+            attempt = execution.attempts[progress.index]
+            if attempt.error is not None:  # it had failed, and what comes next wasn't decided
+                raise AttemptFailed(attempt.error)
         await self.take_slot(node)
         try:
-            attempt = self.record.begin_attempt(execution, node.implementations[step.implementation])
+            if len(execution.attempts) == progress.index:
+                self.record.begin_attempt(execution, node.implementations[step.implementation])
+            attempt = execution.attempts[progress.index]
             child_id = f"{self.record.run.id}/{node.name}/{execution.id}.{attempt.index}"
             below = Below()
             try:
@@ -121,7 +126,7 @@ class Climber:
                     scope=await self.record.scope(list(node.sources)),
                     node=node.name,
                     implementation=step.implementation,
-                    feedback=feedback,
+                    feedback=Feedback(**progress.feedback) if progress.feedback else None,
                     fuel=step.fuel,
                     memory=step.memory,
                 )
@@ -176,6 +181,19 @@ class Climber:
             # The run still answers for it, though the queue never heard of it.
             entry.reason = trim(f"{entry.reason} (not handed to queue `{queue}`: {failure.error.message})")
         self.record.escalations.append(entry)
+
+
+def first_step(node: NodePlan) -> Progress:
+    """Where a new execution stands."""
+    deadline = None if node.deadline is None else now() + node.deadline
+    return Progress(Climb(node.ladder).to_json(), vars(Step("first", 0)), 0, deadline=deadline)
+
+
+def feedback_of(failure: AttemptFailed) -> dict[str, JSON]:
+    """What the next attempt is told of a failed one."""
+    return Feedback(code=failure.error.code, reason=failure.error.message, rejected=failure.rejected).model_dump(
+        mode="json"
+    )
 
 
 def past_deadline(node: NodePlan) -> AttemptFailed:

@@ -54,7 +54,9 @@ class MapRun:
             NodeFailed: no item succeeded, more failed than tolerated, the items couldn't be had, or time was up.
             Stopped: the run is failing.
         """
-        attempt = self.record.begin_attempt(self.execution, self.node.implementations[0])
+        if not self.execution.attempts:  # else taken over from a snapshot: all items run again, in place
+            self.record.begin_attempt(self.execution, self.node.implementations[0])
+        attempt = self.execution.attempts[-1]
         usage = Usage()
         deadline = self.node.deadline
         try:

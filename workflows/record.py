@@ -7,8 +7,9 @@ from collections import Counter
 from temporalio import workflow
 
 from graph.plan import NodePlan, Plan
+from graph.snapshot import Snapshot
 from graph.state import Attempt, Error, Execution, NodeState, NodeStatus, Usage
-from graph.values import ARGUMENTS_LIMIT, INLINE_LIMIT, Ref, Value
+from graph.values import ARGUMENTS_LIMIT, INLINE_LIMIT, JSON, Ref, Value
 from graph.wire import PACK, Entry, PackRequest, RunInfo, Scope
 from workflows.calls import AttemptFailed, call
 
@@ -40,6 +41,8 @@ class Record:
         self.child_failures = 0
         self.failures: list[str] = []
         """Nodes whose failure fails the run, in history order."""
+        self.handlers: frozenset[str] = frozenset()
+        """Nodes that started because something failed."""
         self.warnings: list[str] = []
         self._maps = [node.name for node in plan.nodes if node.map]
         self._last_id = 0
@@ -62,6 +65,45 @@ class Record:
     @property
     def statuses(self) -> dict[str, NodeStatus]:
         return {name: node.status for name, node in self.nodes.items()}
+
+    @classmethod
+    def restored(cls, snapshot: Snapshot, plan: Plan, graph: Ref, run: RunInfo) -> Record:
+        """The state in a snapshot, taken over by the run ``run``."""
+        record = cls(plan, graph, snapshot.input, run)
+        record.nodes = {node.name: NodeState.from_snapshot(snapshot.nodes[node.name]) for node in plan.nodes}
+        record.counts = Counter(node.status for node in record.nodes.values())
+        record.running = {name: None for name, node in record.nodes.items() if node.status in ("active", "waiting")}
+        record.values = dict(snapshot.values)
+        record.usage = Usage.from_json(snapshot.usage)
+        record.escalations = list(snapshot.escalations)
+        record.child_escalations = snapshot.child_escalations
+        record.child_failures = snapshot.child_failures
+        record.failures = list(snapshot.failures)
+        record.handlers = frozenset(snapshot.handlers)
+        record._last_id = snapshot.last_id
+        return record
+
+    def snapshot(self, status: str, error: dict[str, JSON] | None) -> Snapshot:
+        """The whole state; ``error`` is the run's, if it failed by no node's."""
+        return Snapshot(
+            run=self.run.id,
+            graph=self.plan.name,
+            fingerprint=self.plan.fingerprint,
+            status=status,
+            started=self.run.started,
+            compiled=self.graph,
+            input=self.input,
+            last_id=self._last_id,
+            usage=self.usage.to_json(),
+            nodes={name: node.to_snapshot() for name, node in self.nodes.items()},
+            values=self.values,
+            escalations=self.escalations,
+            child_escalations=self.child_escalations,
+            child_failures=self.child_failures,
+            failures=self.failures,
+            handlers=sorted(self.handlers),
+            error=error,
+        )
 
     def mark(self, name: str, status: NodeStatus, reason: str | None = None) -> None:
         """Set a node's status; ``reason`` is why it was skipped, cancelled or never started."""
@@ -114,6 +156,7 @@ class Record:
         """Conclude an execution and its node, once."""
         execution.status = status
         execution.error = error
+        execution.progress = None
         self.mark(node.name, status)
         for attempt in execution.attempts:
             if attempt.status == "running":

@@ -71,15 +71,19 @@ def read_request(raw: RawValue) -> LoadRequest:
     for key in data:
         if key not in KEYS:
             raise refusal("bad_request", f"unknown key `{key}` in the run's input; {suggest(key, KEYS)}")
-    if "graph" not in data:
+    graph, resume, redrive = data.get("graph"), data.get("resume"), data.get("redrive", False)
+    if graph is None and resume is None:
         raise refusal("bad_request", f"the run's input lacks `graph`; such as {EXAMPLE}")
-    if not isinstance(data["graph"], (str, dict)):
-        kind = json_type(data["graph"])
-        raise refusal("bad_request", f"`graph` must be a name, a path or a graph object, not {kind}")
-    for key in ("resume", "redrive"):
-        if data.get(key):
-            raise refusal("unsupported", f"`{key}` is not available in this version; start the run without it")
-    return LoadRequest(graph=data["graph"], input=data.get("input"))
+    if graph is not None and not isinstance(graph, (str, dict)):
+        raise refusal("bad_request", f"`graph` must be a name, a path or a graph object, not {json_type(graph)}")
+    if resume is not None and not isinstance(resume, dict):
+        forms = '{"run": ID}, a snapshot, or a reference to one in the store'
+        raise refusal("bad_request", f"`resume` must be {forms}, not {json_type(resume)}")
+    if not isinstance(redrive, bool):
+        raise refusal("bad_request", f"`redrive` must be true or false, not {json_type(redrive)}")
+    if redrive and resume is None:
+        raise refusal("bad_request", "`redrive` says how to `resume`; give what to resume, too")
+    return LoadRequest(graph=graph, input=data.get("input"), resume=resume, redrive=redrive)
 
 
 def read_child(data: dict[str, Any]) -> LoadRequest:
