@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 
 from activities.checks import validator
 from activities.lookup import find_graph
-from activities.resume import check_same, store_pages, take_up
+from activities.resume import check_same, has_snapshot, store_pages, take_up
 from activities.tools import Tools
 from graph.compile import Compilation, compile_graph
 from graph.compiled import CompiledGraph
@@ -49,7 +49,7 @@ class LoadActivities:
     @activity.defn(name=LOAD)
     async def load(self, request: LoadRequest) -> Loaded:
         """Compile and store a graph, or take up one that a parent run stored. Raises LoadError, StoreError."""
-        if request.resume is not None:
+        if request.resume is not None and (request.compiled is None or await has_snapshot(self._tools, request)):
             return await self._resume(request)
         warnings: list[str] = []
         if request.compiled is not None:

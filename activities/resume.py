@@ -15,6 +15,7 @@ from graph.fingerprint import differences
 from graph.nearest import suggest
 from graph.snapshot import PAGE_LIMIT, Snapshot, bad_snapshot, check_nodes, join, pages, read_snapshot, redriven
 from graph.values import JSON, KIB, Ref, Value
+from graph.wire import LoadRequest
 
 KEYS = ("run", "run_id")
 CARRIED = KIB
@@ -68,6 +69,15 @@ async def carried(tools: Tools, value: Value) -> Value:
     if value.ref is not None or value.size <= CARRIED:
         return value
     return await tools.store.as_value(value.inline, CARRIED)
+
+
+async def has_snapshot(tools: Tools, request: LoadRequest) -> bool:
+    """Whether the child run that a restored parent had in flight can be gone on from; else it starts anew."""
+    try:
+        snapshot, _ = await take_up(tools, request.resume, redrive=False)
+    except LoadError:
+        return False
+    return snapshot.compiled == request.compiled
 
 
 async def given(tools: Tools, resume: dict[str, Any]) -> JSON:

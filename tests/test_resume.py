@@ -266,3 +266,17 @@ async def test_a_large_snapshot_comes_in_pages_and_is_resumed_whole(runs: Runs) 
     assert (await again.result())["result"] == "79x7"
     history = await runs.replays(again)
     assert len([e for e in history.events if e.HasField("activity_task_scheduled_event_attributes")]) < 20
+
+
+async def test_a_child_run_in_flight_goes_on_from_its_own_snapshot(runs: Runs) -> None:
+    key = "child-in-flight"
+    child = {**batch(), "output": "${summary}"}
+    handle = await runs.start({"nodes": {"below": {"graph": child, "input": KEY}}}, key)
+    await until_called(runs, key, "batch", 1)
+    saved = await snapshot_of(runs, handle.id)
+    await handle.terminate()
+    again = await resume(runs, saved)
+    assert (await again.result())["result"] == 60
+    await runs.replays(again)
+    assert calls(runs, key, "source") == 1
+    assert calls(runs, key, "summary") == 1

@@ -14,7 +14,7 @@ from graph.plan import NodePlan
 from graph.state import Error, Execution, Progress, Usage
 from graph.values import JSON, trim
 from graph.wire import ESCALATE, AttemptRequest, AttemptResult, Entry, EscalateRequest, Feedback
-from workflows.attempts import Below, Interruptible, make_attempt
+from workflows.attempts import Below, Child, Interruptible, make_attempt
 from workflows.calls import AttemptFailed, call, check_cancelled
 from workflows.record import Record, now
 
@@ -110,7 +110,9 @@ class Climber:
 
     async def _attempt(self, node: NodePlan, execution: Execution, progress: Progress) -> AttemptResult:
         step = Step(**progress.step)
+        before: str | None = None
         if len(execution.attempts) > progress.index:  # taken over from a snapshot
+            before = self.record.previous
             attempt = execution.attempts[progress.index]
             if attempt.error is not None:  # it had failed, and what comes next wasn't decided
                 raise AttemptFailed(attempt.error)
@@ -119,7 +121,8 @@ class Climber:
             if len(execution.attempts) == progress.index:
                 self.record.begin_attempt(execution, node.implementations[step.implementation])
             attempt = execution.attempts[progress.index]
-            child_id = f"{self.record.run.id}/{node.name}/{execution.id}.{attempt.index}"
+            place = f"/{node.name}/{execution.id}.{attempt.index}"
+            child = Child(f"{self.record.run.id}{place}", f"{before}{place}" if before else None)
             below = Below()
             try:
                 request = AttemptRequest(
@@ -130,7 +133,7 @@ class Climber:
                     fuel=step.fuel,
                     memory=step.memory,
                 )
-                result = await make_attempt(node, request, child_id, self.interruptible, below)
+                result = await make_attempt(node, request, child, self.interruptible, below)
             except AttemptFailed as failure:
                 self.record.end_attempt(execution, attempt, failure.usage, failure)
                 raise

@@ -45,6 +45,8 @@ class Record:
         """Nodes that started because something failed."""
         self.warnings: list[str] = []
         self._maps = [node.name for node in plan.nodes if node.map]
+        self.previous: str | None = None
+        """The run that this one goes on from."""
         self._last_id = 0
         self._packed: dict[tuple[str, ...], Scope] = {}
 
@@ -80,6 +82,7 @@ class Record:
         record.child_failures = snapshot.child_failures
         record.failures = list(snapshot.failures)
         record.handlers = frozenset(snapshot.handlers)
+        record.previous = snapshot.run
         record._last_id = snapshot.last_id
         return record
 

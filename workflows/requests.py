@@ -89,7 +89,7 @@ def read_request(raw: RawValue) -> LoadRequest:
 def read_child(data: dict[str, Any]) -> LoadRequest:
     """The request of a child run, sent by its parent."""
     try:
-        return LoadRequest.model_validate({key: data.get(key) for key in ("compiled", "value")})
+        return LoadRequest.model_validate({key: data.get(key) for key in ("compiled", "value", "resume")})
     except ValidationError as error:
         raise refusal("bad_request", "`compiled` is what a parent run sends; give `graph` instead") from error
 
