@@ -72,9 +72,9 @@ def read_request(raw: RawValue) -> LoadRequest:
         if key not in KEYS:
             raise refusal("bad_request", f"unknown key `{key}` in the run's input; {suggest(key, KEYS)}")
     graph, resume, redrive = data.get("graph"), data.get("resume"), data.get("redrive", False)
-    if graph is None and resume is None:
+    if "graph" not in data and resume is None:
         raise refusal("bad_request", f"the run's input lacks `graph`; such as {EXAMPLE}")
-    if graph is not None and not isinstance(graph, (str, dict)):
+    if "graph" in data and not isinstance(graph, (str, dict)):
         raise refusal("bad_request", f"`graph` must be a name, a path or a graph object, not {json_type(graph)}")
     if resume is not None and not isinstance(resume, dict):
         forms = '{"run": ID}, a snapshot, or a reference to one in the store'
