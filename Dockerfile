@@ -14,7 +14,7 @@ COPY . .
 RUN /tools/bin/python -m build --wheel --no-isolation --outdir /wheels . \
     && /app/.venv/bin/pip install --no-deps /wheels/*.whl
 WORKDIR /app
-RUN FERRATA_CACHE=/app/sandbox .venv/bin/python -m activities.sandbox.build
+RUN FERRATA_CACHE=/app/sandbox .venv/bin/python -m cli.build_sandbox
 
 FROM python:3.13-slim-bookworm
 RUN groupadd --gid 10001 ferrata \

@@ -21,28 +21,29 @@ $(VENV)/.made:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  v=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	  echo "'$(PYTHON)' comes without venv. On Debian and Ubuntu: apt-get install python$$v-venv" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 $(VENV)/.locked: requirements.lock $(VENV)/.made
-	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@echo "installing packages (about a minute, once) ..."
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.locked
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 setup: $(VENV)/.installed ## Make .venv: packages, the temporal binary, the script sandbox (a minute or two, once)
-	@$(RUN) -m activities.sandbox.build
+	@$(RUN) -m cli.build_sandbox
 
-demo: setup ## Run the licence audit of this environment on a server and worker of its own
-	@$(RUN) -m examples.licenses.demo
+demo: setup ## Run the licence audit on a server and worker of its own (DEMO_ARGS=--keep to look around afterwards)
+	@$(RUN) -m examples.licenses.demo $(DEMO_ARGS)
 
 # What the examples need; a value of your own wins.
 dev worker: export FERRATA_FUNCTIONS ?= examples.licenses.functions
 
-dev: setup ## Start a development server (UI at 8233) and a worker; Ctrl-C stops both
-	@$(BIN)/ferrata dev
+dev: setup ## Start a development server (UI at 8233) and a worker; Ctrl-C stops both (DEV_ARGS="--port 7299")
+	@$(BIN)/ferrata dev $(DEV_ARGS)
 
 worker: setup ## Start the worker alone, for the server that TEMPORAL_ADDRESS names
 	@$(RUN) worker.py

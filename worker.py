@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from activities.settings import VARIABLES, Settings
 from cli.processes import die_with_parent
@@ -67,9 +67,10 @@ async def connect(name: str) -> Client:
         CannotServe: The settings can't be read, or no server answers.
     """
     from temporalio.client import Client
-    from temporalio.contrib.pydantic import pydantic_data_converter
     from temporalio.envconfig import ClientConfig
     from temporalio.service import RPCError
+
+    from workflows.failures import DATA_CONVERTER
 
     try:
         config = ClientConfig.load_client_connect_config()
@@ -81,7 +82,7 @@ async def connect(name: str) -> Client:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await Client.connect(
                 **config,
-                data_converter=pydantic_data_converter,
+                data_converter=DATA_CONVERTER,
                 identity=f"{os.getpid()}@{socket.gethostname()} {name}",
             )
     except ValueError as error:
@@ -104,11 +105,13 @@ def _reason(error: BaseException) -> str:
 
 async def serve_orchestrator(settings: Settings, client: Client, ready: asyncio.Event, stop: asyncio.Event) -> None:
     """Serve workflow tasks, and the local activities that they ask for, until ``stop`` is set."""
+    from temporalio import workflow
     from temporalio.worker import Worker
 
     from activities.registry import local_activities
     from workflows import INTERCEPTORS, WORKFLOWS, workflow_runner
 
+    workflow.logger.workflow_info_on_message = False  # our lines name the run; ten more fields would hide it
     worker = Worker(
         client,
         task_queue=settings.task_queue,
@@ -218,12 +221,18 @@ def child_main(role: str, number: int, parent: int, status_fd: int) -> int:
     try:
         asyncio.run(play(role, name, Settings.from_env(), status_fd))
     except CannotServe as error:
-        say(status_fd, {"stop": error.exit_code, "message": error.message})
-        return error.exit_code
+        give_up(status_fd, error.exit_code, error.message)
     except LoadError as error:
-        say(status_fd, {"stop": EXIT_CONFIG, "message": error.message})
-        return EXIT_CONFIG
+        give_up(status_fd, EXIT_CONFIG, error.message)
     return 0
+
+
+def give_up(status_fd: int, exit_code: int, message: str) -> NoReturn:
+    """End a child that can't serve, at once: it has nothing to tidy up. Threads of Temporal's bridge may still be on
+    their way out of a failed connection, and an interpreter that takes itself apart meanwhile aborts."""
+    say(status_fd, {"stop": exit_code, "message": message})
+    logging.shutdown()
+    os._exit(exit_code)
 
 
 async def supervise(environ: Mapping[str, str]) -> int:
@@ -231,13 +240,16 @@ async def supervise(environ: Mapping[str, str]) -> int:
 
     Call it in the main thread: it handles SIGTERM, SIGINT and SIGHUP, and the children die with that thread.
     """
-    try:
-        settings = Settings.from_env(environ)
-    except LoadError as error:
-        log.error("%s", error.message)
-        return EXIT_CONFIG
     for warning in Settings.warnings(environ):
         log.warning("%s", warning)
+    settings, problems = Settings.read(environ)
+    if problems:
+        # What else is wrong the children would find, but there won't be any.
+        from activities.registry import problems_of
+
+        for problem in problems + problems_of(settings):
+            log.error("%s", problem)
+        return EXIT_CONFIG
     this = (sys.executable, str(Path(__file__).absolute()))
     children = [Child("orchestrator", (*this, "--role", "orchestrator"))] + [
         Child(f"attempts-{i}", (*this, "--role", "attempts", "--number", str(i)))

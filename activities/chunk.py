@@ -21,7 +21,8 @@ from graph.compiled import CompiledNode, Over
 from graph.errors import Failure
 from graph.ladder import Attempt as Step
 from graph.ladder import Climb, Escalation
-from graph.values import JSON, Ref, digest, encode, trim
+from graph.state import ITEM_STATUSES
+from graph.values import JSON, KIB, digest, encode, trim
 from graph.wire import (
     CHUNK,
     COLLECT,
@@ -37,12 +38,20 @@ from graph.wire import (
     Pinned,
 )
 
-STATUSES = ("succeeded", "failed", "escalated", "skipped")
+HISTORY = 10
+"""Attempts of an item, the last ones, whose reasons are kept."""
+SAMPLE = 3
+"""Escalated items that an entry shows itself."""
+SAMPLE_LIMIT = KIB
+"""Bytes of JSON that they take together, at most."""
+SHORT = 200
+"""Bytes of a reason in an item's history or a sample, and of an item in a sample."""
 
 
 @dataclass
 class Item:
-    """One item on its way up the ladder. ``next`` is set while it has not concluded."""
+    """One item on its way up the ladder. ``next`` is set while it has not concluded; ``history`` is why its last
+    attempts failed."""
 
     index: int
     value: JSON
@@ -50,6 +59,11 @@ class Item:
     next: Step = field(default_factory=lambda: Step("first", 0))
     feedback: Feedback | None = None
     attempts: int = 0
+    history: list[JSON] = field(default_factory=list)
+
+    def note(self, code: str, reason: str) -> None:
+        """Remember why an attempt failed."""
+        self.history = [*self.history, {"code": code, "reason": trim(reason, SHORT)}][-HISTORY:]
 
     def waiting(self) -> dict[str, JSON]:
         """As the stored list of pending items keeps it."""
@@ -59,6 +73,7 @@ class Item:
             "step": vars(self.next),
             "feedback": vars(self.feedback) if self.feedback else None,
             "attempts": self.attempts,
+            "history": self.history,
         }
 
 
@@ -136,6 +151,7 @@ class ChunkActivities:
                 Step(**data["step"]),
                 Feedback(**data["feedback"]) if data["feedback"] else None,
                 data["attempts"],
+                data.get("history", []),  # a list that an older worker wrote has none
             )
             for data in await self._tools.store.get_json(request.pending)
         ]
@@ -176,6 +192,7 @@ class ChunkActivities:
             if outcome.failure is None:
                 return {"index": item.index, "status": "succeeded", "value": outcome.output}
             failed = outcome.record()
+            item.note(outcome.failure.code, failed.message)
             following = item.climb.next(failed.failure_class, outcome.failure.code)
             if not isinstance(following, Step):
                 error = {"code": outcome.failure.code, "reason": failed.message, "check": failed.check}
@@ -187,6 +204,7 @@ class ChunkActivities:
                     "class": failed.failure_class,
                     "attempts": item.attempts,
                     "rejected": failed.rejected.model_dump() if failed.rejected else None,
+                    "history": item.history,
                     **error,
                 }
             item.next = following
@@ -207,7 +225,7 @@ class ChunkActivities:
         items = await self._tools.store.get_json(request.items)
         results = [result for ref in request.results for result in await self._tools.store.get_json(ref)]
         results.sort(key=lambda result: result["index"])
-        counts = dict.fromkeys(STATUSES, 0)
+        counts = dict.fromkeys(ITEM_STATUSES, 0)
         for result in results:
             counts[result["status"]] += 1
         lost = [result for result in results if result["status"] in ("failed", "escalated")]
@@ -220,21 +238,15 @@ class ChunkActivities:
             ],
             **counts,
         }
+        escalated = by_queue(items, lost)
         return Collected(
             output=await self._tools.store.as_value(output),
             counts=counts,
             digest=digest(encode(output)),
             error=map_error(node, len(items), done, lost),
-            escalated=await self._escalated(items, lost),
+            escalated={queue: await self._tools.store.put_json(entries) for queue, entries in escalated.items()},
+            samples={queue: sample(entries) for queue, entries in escalated.items()},
         )
-
-    async def _escalated(self, items: list[JSON], lost: list[dict[str, Any]]) -> dict[str, Ref]:
-        queues: dict[str, list[JSON]] = {}
-        for result in lost:
-            if result["status"] == "escalated":
-                entry = {key: result[key] for key in ("index", "code", "reason", "check", "attempts", "rejected")}
-                queues.setdefault(result["queue"], []).append({**entry, "item": items[result["index"]]})
-        return {queue: await self._tools.store.put_json(entries) for queue, entries in queues.items()}
 
 
 def map_of(node: CompiledNode) -> Over:
@@ -259,6 +271,33 @@ def listed(node: CompiledNode, over: Over, items: JSON) -> list[JSON]:
     if over.batch is None:
         return items
     return [items[start : start + over.batch] for start in range(0, len(items), over.batch)]
+
+
+def by_queue(items: list[JSON], lost: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """What people need to know of each escalated item, by the queue that it goes to."""
+    queues: dict[str, list[dict[str, Any]]] = {}
+    for result in lost:
+        if result["status"] == "escalated":
+            entry = {key: result[key] for key in ("index", "code", "reason", "check", "attempts", "rejected")}
+            # Results that an older worker wrote have no history.
+            entry |= {"history": result.get("history", []), "item": items[result["index"]]}
+            queues.setdefault(result["queue"], []).append(entry)
+    return queues
+
+
+def sample(entries: list[dict[str, Any]]) -> list[dict[str, JSON]]:
+    """The first few of a queue's escalated items, as far as they fit in an entry. A large item is left out."""
+    shown: list[dict[str, JSON]] = []
+    room = SAMPLE_LIMIT
+    for entry in entries[:SAMPLE]:
+        short = {"index": entry["index"], "code": entry["code"], "reason": trim(entry["reason"], SHORT)}
+        if len(encode(entry["item"])) <= SHORT:
+            short["item"] = entry["item"]
+        room -= len(encode(short)) + 1
+        if room < 0:
+            break
+        shown.append(short)
+    return shown
 
 
 def map_error(

@@ -7,7 +7,9 @@ repeat harmless.
 from __future__ import annotations
 
 from temporalio import activity
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.evaluate import Environment
 from activities.perform import bind_input
@@ -28,7 +30,8 @@ class EscalateActivities:
 
     @activity.defn(name=ESCALATE)
     async def escalate(self, request: EscalateRequest) -> Entry:
-        """Hand over ``request.entry``; returns it complete."""
+        """Hand over ``request.entry``; returns it complete. Raises ApplicationError: no queue can have that name."""
+        await self._see_queue(request.queue)
         entry = request.entry
         if entry.ref is None:
             entry.input = await self._input(request)
@@ -42,6 +45,24 @@ class EscalateActivities:
             static_summary="escalations waiting for people",
         )
         return entry
+
+    async def _see_queue(self, name: str) -> None:
+        """See that no other workflow runs under the queue's name: it would swallow the entry without a word.
+
+        Raises:
+            Failure: ``invalid_input``, code ``not_a_queue``.
+        """
+        try:
+            found = await self._tools.client.get_workflow_handle(name).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:  # the entry will start the queue
+                return
+            raise
+        if found.status is WorkflowExecutionStatus.RUNNING and found.workflow_type != ESCALATION_QUEUE:
+            message = f"the workflow `{name}` is no escalation queue but a {found.workflow_type}"
+            raise Failure(
+                "invalid_input", f"{message}: give it another id, or the queue another name", code="not_a_queue"
+            )
 
     async def _input(self, request: EscalateRequest) -> Value | None:
         """The node's input, verbatim: of an activity with arguments, these. None if it has none (a map, a value), or

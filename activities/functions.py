@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from temporalio.exceptions import ApplicationError
 
 from graph.errors import Failure, LoadError, Problem
-from graph.nearest import suggest
+from graph.nearest import nearest, suggest
 from graph.values import CODE_LIMIT, JSON, trim
 from graph.world import FunctionInfo
 
@@ -54,14 +54,16 @@ class Functions:
         module = self._modules.get(module_name)
         if module is None:
             served = ", ".join(f"`{known}`" for known in self._modules) or "none"
-            hint = suggest(module_name, self._modules)
             text = f"module `{module_name}` isn't on the worker's list FERRATA_FUNCTIONS (served: {served})"
-            return f"{text}; {hint}" if hint else text
+            near = nearest(module_name, self._modules)
+            if near is not None:
+                return f"{text} -> did you mean `{near}`?"
+            return f"{text} -> set FERRATA_FUNCTIONS={','.join([*self._modules, module_name])} and restart the worker"
         found = getattr(module, name, None)
         if name.startswith("_") or not inspect.isroutine(found):
             names = [key for key, value in vars(module).items() if inspect.isroutine(value) and not key.startswith("_")]
             hint = suggest(name, names)
-            return f"module `{module_name}` has no function `{name}`" + (f"; {hint}" if hint else "")
+            return f"module `{module_name}` has no function `{name}`" + (f" -> {hint}" if hint else "")
         return None
 
     def describe(self, function: str) -> FunctionInfo | str:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
+from itertools import islice
 from pathlib import Path
 
-from graph.files import FileProblem, GraphFile, inside
+from graph.files import FileProblem, GraphFile, inside, missing
 
 LARGEST_FILE = 8 * 1024 * 1024
 """Bytes; a script, schema or graph file above it is refused."""
+
+
+MOST_NAMES = 1000
+"""Files of a folder looked at for a suggestion."""
 
 
 class DiskFiles:
@@ -45,9 +50,17 @@ class DiskFiles:
                     raise FileProblem(f"`{path}` isn't a regular file")
                 data = file.read(LARGEST_FILE + 1)
         except FileNotFoundError:
-            raise FileProblem(f"there is no file `{path}`") from None
+            raise missing(path, _names(place.parent)) from None
         except OSError as error:
             raise FileProblem(f"`{path}` can't be read: {error.strerror or error}") from error
         if len(data) > LARGEST_FILE:
             raise FileProblem(f"`{path}` is larger than {LARGEST_FILE // 1024 // 1024} MiB")
         return data
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in islice(entries, MOST_NAMES) if entry.is_file()]
+    except OSError:  # no such folder either: nothing to suggest
+        return []

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from activities.graph_files import DiskFiles
@@ -13,7 +19,15 @@ from graph.values import JSON
 
 ENDINGS = (".yaml", ".yml", ".json")
 MOST_LISTED = 200
-"""Graph names looked at for a suggestion."""
+"""Graphs looked at for a suggestion, in each folder."""
+MOST_ENTRIES = 5000
+"""Files and folders looked at for that, in each folder."""
+DEEPEST = 3
+"""Levels of folders looked into for that."""
+BEGINNING = 64 * 1024
+"""Bytes of a file in which `nodes` is looked for; a JSON file that is larger isn't."""
+_NODES = re.compile(rb"""^["']?nodes["']?\s*:""", re.MULTILINE)
+"""What every graph has at its top, in YAML."""
 
 
 def find_graph(folders: tuple[Path, ...], wanted: JSON) -> tuple[Source, Files]:
@@ -71,13 +85,52 @@ def read(place: Path, shown: str) -> tuple[Source, Files]:
 
 def unknown(folders: tuple[Path, ...], wanted: str) -> LoadError:
     """The error that there is no such graph, with the nearest there is."""
-    names: list[str] = []
-    for folder in folders:
-        for pattern in ("*.y*ml", "*.json", "*/graph.y*ml", "*/*/graph.y*ml"):
-            names += [str(path.relative_to(folder)) for path in sorted(folder.glob(pattern))[:MOST_LISTED]]
+    paths = [path for folder in folders for path in islice(graphs_below(folder), MOST_LISTED)]
     places = ", ".join(str(folder) for folder in folders)
+    names = paths if wanted.endswith(ENDINGS) else [name_of(path) for path in paths]
     hint = suggest(wanted, names) or "give a path relative to one of the folders, or set FERRATA_GRAPHS"
     return problem("unknown_graph", f"there is no graph `{wanted[:200]}` in {places} (FERRATA_GRAPHS)", hint)
+
+
+def graphs_below(folder: Path) -> Iterator[str]:
+    """Paths, relative to ``folder``, of the graphs in it and a few levels below it, nearest first; for suggestions."""
+    waiting = deque([(folder, 0)])
+    left = MOST_ENTRIES
+    while waiting:
+        below, depth = waiting.popleft()
+        try:
+            with os.scandir(below) as entries:
+                found = sorted(islice(entries, left), key=lambda entry: entry.name)
+        except OSError:  # a folder that may not be read holds no suggestion
+            continue
+        left -= len(found)
+        for entry in found:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if depth < DEEPEST:
+                    waiting.append((below / entry.name, depth + 1))
+            elif entry.name.endswith(ENDINGS) and entry.is_file(follow_symlinks=False) and looks_like_graph(entry.path):
+                yield str((below / entry.name).relative_to(folder))
+
+
+def looks_like_graph(path: str) -> bool:
+    """Whether a file that ends like one has what all graphs have: `nodes` at its top."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(BEGINNING)
+        if not path.endswith(".json"):
+            return _NODES.search(text) is not None
+        data = json.loads(text)
+        return isinstance(data, dict) and "nodes" in data
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def name_of(path: str) -> str:
+    """The shortest name that finds a graph: without its ending, and without `graph` in a folder of its own."""
+    name = path[: path.rindex(".")]
+    return name.removesuffix("/graph") if name.endswith("/graph") else name
 
 
 def problem(code: str, message: str, hint: str | None) -> LoadError:

@@ -12,11 +12,14 @@ from temporalio.client import Client
 from activities.attempt import AttemptActivities
 from activities.chunk import ChunkActivities
 from activities.escalate import EscalateActivities
+from activities.functions import Functions
 from activities.load import LoadActivities
+from activities.models import Models
 from activities.outputs import OutputActivities
 from activities.settings import Settings
 from activities.tools import Tools
 from graph.errors import LoadError, Problem
+from graph.problems import Report
 
 Activity = Callable[..., Any]
 
@@ -30,8 +33,12 @@ class Activities:
         Raises:
             LoadError: a setting is wrong; all problems at once.
         """
-        users = user_activities(settings.activities)
-        self.tools = Tools(settings, client, frozenset(users))
+        report = Report()
+        users = report.gather(user_activities, settings.activities) or {}
+        tools = report.gather(Tools, settings, client, frozenset(users))
+        report.raise_if_any()
+        assert tools is not None, "what is missing is a problem"
+        self.tools = tools
         attempts, chunks = AttemptActivities(self.tools), ChunkActivities(self.tools)
         loads, outputs, escalations = (
             LoadActivities(self.tools),
@@ -47,7 +54,8 @@ class Activities:
         ]
         taken = sorted(users.keys() & {name_of(function) for function in ours})
         if taken:
-            raise bad_module(f"FERRATA_ACTIVITIES defines `{taken[0]}`, a name that Ferrata uses itself", "rename it")
+            message = f"FERRATA_ACTIVITIES defines `{taken[0]}`, a name that Ferrata uses itself"
+            raise LoadError([bad_module(message, "rename it")])
         self._all = ours + list(users.values())
 
     def all(self) -> list[Activity]:
@@ -68,21 +76,26 @@ def user_activities(modules: tuple[str, ...]) -> dict[str, Activity]:
     """Users' activities by name: every function decorated with ``@activity.defn`` in ``modules``.
 
     Raises:
-        LoadError: ``bad_setting``: a module can't be imported, or two activities have one name.
+        LoadError: ``bad_setting``: modules can't be imported, or two activities have one name; all problems at once.
     """
     found: dict[str, Activity] = {}
+    problems: list[Problem] = []
     for module_name in modules:
         try:
             module = importlib.import_module(module_name)
         except Exception as error:  # a user's module may raise anything
-            message = f"FERRATA_ACTIVITIES names `{module_name}`, which can't be imported: {error}"
-            raise bad_module(message, "check the name and PYTHONPATH") from error
+            why = f"{type(error).__name__}: {error}"
+            message = f"FERRATA_ACTIVITIES names `{module_name}`, which can't be imported: {why}"
+            problems.append(bad_module(message, "check the name and PYTHONPATH"))
+            continue
         for value in vars(module).values():
             name = name_of(value)
             if name is None:
                 continue
             if found.setdefault(name, value) is not value:
-                raise bad_module(f"FERRATA_ACTIVITIES holds two activities called `{name}`", "rename one")
+                problems.append(bad_module(f"FERRATA_ACTIVITIES holds two activities called `{name}`", "rename one"))
+    if problems:
+        raise LoadError(problems)
     return found
 
 
@@ -94,8 +107,17 @@ def name_of(value: object) -> str | None:
     return definition.name if definition else None
 
 
-def bad_module(message: str, hint: str) -> LoadError:
-    return LoadError([Problem(code="bad_setting", message=message, hint=hint)])
+def bad_module(message: str, hint: str) -> Problem:
+    return Problem(code="bad_setting", message=message, hint=hint)
+
+
+def problems_of(settings: Settings) -> list[Problem]:
+    """What is wrong with the modules and the models file that settings name; imports and reads them."""
+    report = Report()
+    report.gather(user_activities, settings.activities)
+    report.gather(Models.open, settings.models)
+    report.gather(Functions, settings.functions)
+    return report.problems
 
 
 def local_activities(settings: Settings) -> list[Activity]:

@@ -63,6 +63,16 @@ class Settings(BaseModel, frozen=True):
         Raises:
             LoadError: code ``bad_setting``, one problem for each bad value.
         """
+        settings, problems = cls.read(environ, folder)
+        if problems:
+            raise LoadError(problems)
+        return settings
+
+    @classmethod
+    def read(
+        cls, environ: Mapping[str, str] | None = None, folder: Path | None = None
+    ) -> tuple[Settings, list[Problem]]:
+        """As `from_env`, but bad values are left out and their problems returned: there may be more to say."""
         environ = os.environ if environ is None else environ
         folder = (folder or Path.cwd()).absolute()
         found: dict[str, Any] = {"store": str(folder / ".ferrata" / "store"), "graphs": (folder,)}
@@ -85,9 +95,7 @@ class Settings(BaseModel, frozen=True):
                     "use a folder, or an object store that all processes reach; or set FERRATA_PROCESSES=1 for a trial",
                 )
             )
-        if problems:
-            raise LoadError(problems)
-        return settings
+        return settings, problems
 
     @staticmethod
     def warnings(environ: Mapping[str, str] | None = None) -> list[str]:

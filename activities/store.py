@@ -26,7 +26,13 @@ from graph.values import INLINE_LIMIT, JSON, Ref, Value, digest, encode
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """Bytes of blobs that one process keeps to read again."""
 
+DIGITS: Final = 64
+"""Hexadecimal digits of a digest."""
+
+AS_WORKERS: Final = "set FERRATA_STORE as it is set for the workers"
+
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_PREFIX = re.compile(r"[0-9a-f]{4,64}")
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _RETRIES: Final[obstore.store.RetryConfig] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 """Short: an attempt has a time limit, and Temporal tries again after it."""
@@ -70,8 +76,10 @@ class Store:
         self._cache = _Cache(cache_bytes)
 
     @classmethod
-    def open(cls, url: str, cache_bytes: int = CACHE_BYTES) -> Store:
+    def open(cls, url: str, cache_bytes: int = CACHE_BYTES, *, reading: bool = False) -> Store:
         """The store at ``url``: a folder's path (made if it is missing), or `file`, `s3`, `gs`, `az` or `memory` URL.
+
+        ``reading`` is for who only reads: the folder must be there, and it needs no right to write.
 
         Object stores take region, endpoint and credentials from their usual variables (`AWS_*`, `GOOGLE_*`,
         `AZURE_*`). A `memory` store lives in this object alone.
@@ -81,10 +89,12 @@ class Store:
         """
         name = re.sub(r"(://)[^/@\s]*:[^/@\s]*@", r"\1***@", url)
         try:
-            return cls(_backend(url), name, cache_bytes)
+            return cls(_backend(url, reading), name, cache_bytes)
         except (BaseError, OSError, ValueError) as error:
             first, mend = _explain(error)
-            mend = mend or "use a folder's path or a URL as in `s3://bucket/prefix`; see docs/store.md"
+            mend = mend or (
+                AS_WORKERS if reading else "use a folder's path or a URL as in `s3://bucket/prefix`; see docs/store.md"
+            )
             problem = Problem(code="bad_setting", message=f"FERRATA_STORE is `{name}`: {first}", hint=mend)
             raise LoadError([problem]) from error
 
@@ -119,10 +129,11 @@ class Store:
         if data is None:
             data = await self._fetch(path, ref)
             if digest(data) != ref.digest:
+                size = "" if len(data) == ref.size else f" (it should have {ref.size} bytes)"
                 raise StoreError(
                     "blob_damaged",
                     f"the blob {ref.digest} in the store {self._name} is damaged: its {len(data)} bytes have another"
-                    f" digest (it should have {ref.size} bytes)",
+                    f" digest{size}",
                     f"restore {path} from a backup, or delete it and run again what made it",
                 )
             self._cache.add(ref.digest, data)
@@ -133,6 +144,41 @@ class Store:
                 "use the ref as Ferrata gave it",
             )
         return data
+
+    async def find(self, digest: str) -> Ref:
+        """The ref of the only blob whose digest begins so; `sha256:` may be left out.
+
+        Raises:
+            StoreError: ``blob_missing``, ``store_unavailable``, or ``bad_ref``: this is no beginning of a digest, or
+                that of several blobs.
+        """
+        text = digest.strip().lower().removeprefix("sha256:")
+        if not _PREFIX.fullmatch(text):
+            message = f"`{digest[:100]}` is no digest: it must be `sha256:` and hexadecimal digits"
+            raise StoreError("bad_ref", message, "give at least the first four digits")
+        place = f"the store {self._name}"
+        found: dict[str, int] = {}
+        try:
+            if len(text) == DIGITS:
+                size = await self._size(f"sha256/{text[:2]}/{text[2:]}")
+                found = {} if size is None else {text: size}
+            else:
+                async for page in obstore.list(self._backend, f"sha256/{text[:2]}"):
+                    for meta in page:
+                        name = text[:2] + meta["path"].rpartition("/")[2]
+                        if name.startswith(text) and len(name) == DIGITS:
+                            found[name] = meta["size"]
+        except (BaseError, OSError, ValueError) as error:
+            first, mend = _explain(error)
+            raise StoreError("store_unavailable", f"can't look into {place}: {first}", mend) from error
+        if not found:
+            message = f"no blob in {place} has a digest that begins with `sha256:{text}`"
+            raise StoreError("blob_missing", message, AS_WORKERS)
+        if len(found) > 1:
+            shown = ", ".join(f"sha256:{name[: len(text) + 4]}..." for name in sorted(found)[:3])
+            raise StoreError("bad_ref", f"{len(found)} blobs in {place} begin so: {shown}", "give more digits")
+        ((name, size),) = found.items()
+        return Ref(digest=f"sha256:{name}", size=size)
 
     async def put_json(self, value: JSON) -> Ref:
         """Keep ``value`` as compact JSON text; the ref's ``count`` is the length if it is a list.
@@ -239,22 +285,25 @@ def _path(ref: Ref) -> str:
     return f"{kind}/{text[:2]}/{text[2:]}"
 
 
-def _backend(url: str) -> ObjectStore:
+def _backend(url: str, reading: bool) -> ObjectStore:
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", url):
-        return _folder(Path(url).absolute())
+        return _folder(Path(url).absolute(), reading)
     parts = urlsplit(url)
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):
             raise ValueError(f"a file URL has three slashes; write the plain path {parts.netloc}{parts.path}")
-        return _folder(Path(unquote(parts.path)))
+        return _folder(Path(unquote(parts.path)), reading)
     if parts.scheme == "memory":
         return from_url("memory:///")
     return from_url(url, retry_config=_RETRIES)
 
 
-def _folder(path: Path) -> LocalStore:
-    path.mkdir(parents=True, exist_ok=True)
-    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+def _folder(path: Path, reading: bool) -> LocalStore:
+    if not reading:
+        path.mkdir(parents=True, exist_ok=True)
+    elif not path.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path))
+    if not os.access(path, os.R_OK | os.X_OK | (0 if reading else os.W_OK)):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
     return LocalStore(path)
 

@@ -18,6 +18,7 @@ from activities.sandbox import Cancel, Sandbox
 from activities.settings import Settings
 from activities.store import Store
 from graph.compiled import CompiledGraph, CompiledNode
+from graph.problems import Report
 from graph.values import Ref
 
 T = TypeVar("T")
@@ -30,13 +31,24 @@ class Tools:
     """Made once per process. ``registered`` are the names of the activities that this worker offers."""
 
     def __init__(self, settings: Settings, client: Client, registered: frozenset[str] = frozenset()) -> None:
+        """Open everything that the settings name.
+
+        Raises:
+            LoadError: some of it can't be had; all problems at once.
+        """
         self.settings = settings
         self.client = client
         self.registered = registered
-        self.store = Store.open(settings.store)
+        report = Report()
+        store = report.gather(Store.open, settings.store)
+        models = report.gather(Models.open, settings.models)
+        functions = report.gather(Functions, settings.functions)
+        report.raise_if_any()
+        assert store, "what is missing is a problem"
+        assert models, "what is missing is a problem"
+        assert functions, "what is missing is a problem"
+        self.store, self.models, self.functions = store, models, functions
         self.sandbox = Sandbox(cache_folder=settings.cache)
-        self.models = Models.open(settings.models)
-        self.functions = Functions(settings.functions)
         self._graphs: OrderedDict[str, tuple[CompiledGraph, dict[str, CompiledNode]]] = OrderedDict()
         # A script that waits for a model holds a thread but no place, so there are more threads than slots, and some
         # that scripts never get: expressions are evaluated in between.

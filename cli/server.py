@@ -6,6 +6,7 @@ For demos, tests and ``ferrata dev``; not for production (see ``docs/deploy.md``
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import shutil
@@ -34,6 +35,8 @@ DEFAULT_UI_PORT: Final = 8233
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 10.0
 FREE_PORT_TRIES: Final = 3
+EXAMPLE: Final = 'with make: `make dev DEV_ARGS="--port 0 --ui-port 0 --db .ferrata/other.db"`, 0 takes a free port'
+"""How a second server beside the first is started."""
 
 SEARCH_ATTRIBUTES: Final[Mapping[str, str]] = {
     "FerrataGraph": "Keyword",
@@ -91,6 +94,36 @@ def port_is_free(port: int) -> bool:
         return True
 
 
+def lock_database(db: Path) -> int:
+    """Hold a server's database file: two servers on one would spoil it.
+
+    Returns:
+        The number of the open file that holds it. The system lets go once it is closed wherever it was inherited, so
+        also when this process and its server are killed.
+
+    Raises:
+        ServerError: another process holds it, or there is no place for it.
+    """
+    try:
+        db.parent.mkdir(parents=True, exist_ok=True)
+        db = db.resolve()
+        handle = os.open(db.with_name(f"{db.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ServerError(f"no database can be kept in {db.parent}: {error.strerror}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(handle, 20, 0).decode(errors="replace").strip()
+        os.close(handle)
+        raise ServerError(
+            f"another development server (process {holder or 'unknown'}) keeps its state in {db}",
+            f"use that one, or stop it; for one more, choose another --db, --port and --ui-port ({EXAMPLE})",
+        ) from None
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, str(os.getpid()).encode(), 0)
+    return handle
+
+
 class DevServer:
     """A development server for as long as the context lasts: ``async with DevServer() as server`` (or plain ``with``).
 
@@ -127,6 +160,7 @@ class DevServer:
         if time_skipping:
             self._config["frontend.WorkflowTimeSkippingEnabled"] = True
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._lock: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
         self.port = 0
@@ -163,22 +197,18 @@ class DevServer:
             ServerError: It doesn't start; the message holds what the server printed.
         """
         binary = temporal_binary()
-        for port, what in ((self._wanted_port, "--port"), (self._wanted_ui_port if self._ui else None, "--ui-port")):
-            if port and not port_is_free(port):
-                raise ServerError(
-                    f"port {port} on {HOST} is in use", f"stop what listens there, or choose another {what}"
-                )
-        if self._db:
-            try:
-                self._db.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ServerError(f"no database can be kept in {self._db.parent}: {error.strerror}") from error
-        if self._log is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="ferrata-server-")
-            self._log = Path(self._temporary.name, "server.log")
-        # Between choosing a free port and the server's bind another program may take it.
-        tries = 1 if self._wanted_port and (self._wanted_ui_port or not self._ui) else FREE_PORT_TRIES
         try:
+            if self._db:
+                self._lock = lock_database(self._db)
+            for port, option in ((self._wanted_port, "--port"), (self._wanted_ui_port, "--ui-port")):
+                if port and (self._ui or option == "--port") and not port_is_free(port):
+                    mend = f"another `ferrata dev` may be running already: stop it, or choose another {option}"
+                    raise ServerError(f"port {port} on {HOST} is in use", f"{mend} ({EXAMPLE})")
+            if self._log is None:
+                self._temporary = tempfile.TemporaryDirectory(prefix="ferrata-server-")
+                self._log = Path(self._temporary.name, "server.log")
+            # Between choosing a free port and the server's bind another program may take it.
+            tries = 1 if self._wanted_port and (self._wanted_ui_port or not self._ui) else FREE_PORT_TRIES
             while True:
                 self._spawn(binary)
                 try:
@@ -218,6 +248,7 @@ class DevServer:
                 stderr=subprocess.STDOUT,
                 env=without_temporal(os.environ),
                 start_new_session=True,
+                pass_fds=[] if self._lock is None else [self._lock],
             )
 
     async def _healthy(self) -> None:
@@ -262,6 +293,9 @@ class DevServer:
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary, self._log = None, None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _end_process(self) -> None:
         process, self._process = self._process, None

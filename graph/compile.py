@@ -21,6 +21,7 @@ from graph.compiling.types import check_types
 from graph.errors import Problem
 from graph.files import FileProblem, Files
 from graph.fingerprint import fingerprint_of
+from graph.mends import looks_like_code
 from graph.planning import plan_of, sinks
 from graph.problems import Place, Report, in_file_order
 from graph.reading import read_graph
@@ -107,7 +108,8 @@ def _nodes(context: Context, spec: GraphSpec, held: dict[str, JSON]) -> list[Dra
     order = {name: number for number, name in enumerate(held)}
     drafts = []
     for name in held:
-        check_name(name, place, ("nodes", name))
+        if not looks_like_code(name):  # reported when it was read
+            check_name(name, place, ("nodes", name))
         if name in spec.nodes:
             drafts.append(NodeCompiler(context, name, spec.nodes[name], held[name], order).compile())
     return drafts

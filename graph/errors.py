@@ -72,13 +72,15 @@ class Problem(BaseModel):
 
 
 class LoadError(FerrataError):
-    """A graph, an input or a setting is wrong. ``problems`` holds all of them, in file order."""
+    """A graph, an input or a setting is wrong. ``problems`` holds all of them, in file order; ``warnings`` is what was
+    seen beside them that is hardly meant."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[Problem], warnings: list[Problem] | None = None) -> None:
         if not problems:
             raise ValueError("a LoadError needs at least one problem")
         super().__init__(problems[0].code, "\n".join(str(p) for p in problems))
         self.problems = problems
+        self.warnings = warnings or []
 
 
 class Failure(FerrataError):

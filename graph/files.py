@@ -6,13 +6,27 @@ The compiler itself does no I/O; the one that reads a disk is :mod:`activities.g
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from graph.nearest import nearest
+
 
 class FileProblem(Exception):
-    """A file can't be read: missing, outside the graph's folder, too large, unreadable. The message says which."""
+    """A file can't be read: missing, outside the graph's folder, too large, unreadable. The message says which, and
+    ``hint`` (maybe) the mend."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def missing(path: str, beside: Collection[str]) -> FileProblem:
+    """The problem that there is no file ``path``; ``beside`` are the names in the folder where it should be."""
+    near = nearest(posixpath.basename(path), beside)
+    hint = f"did you mean `{posixpath.join(posixpath.dirname(path), near)}`?" if near else None
+    return FileProblem(f"there is no file `{path}`", hint)
 
 
 @dataclass(frozen=True)
@@ -60,7 +74,9 @@ class MemoryFiles:
         """The content of ``path``. Raises FileProblem."""
         key = posixpath.join(self._folder, inside(path))
         if key not in self._files:
-            raise FileProblem(f"there is no file `{path}`")
+            folder = posixpath.dirname(key)
+            beside = [posixpath.basename(name) for name in self._files if posixpath.dirname(name) == folder]
+            raise missing(path, beside)
         content = self._files[key]
         return content.encode() if isinstance(content, str) else content
 

@@ -11,8 +11,8 @@ _FEW = 6
 """So many known names are listed when none is near."""
 
 
-def nearest(name: str, known: Collection[str]) -> str | None:
-    """The member of ``known`` nearest to ``name``, whatever their order; None if none is near."""
+def nearest(name: str, known: Collection[str], likeness: float = 0.6) -> str | None:
+    """The member of ``known`` nearest to ``name``, whatever their order; None if none is near (1 is the same)."""
     if len(name) > _LONGEST:
         return None
     plain = _plain(name)
@@ -22,7 +22,7 @@ def nearest(name: str, known: Collection[str]) -> str | None:
             by_plain.setdefault(_plain(other), other)
     if plain in by_plain:
         return by_plain[plain]
-    found = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(plain, by_plain, n=1, cutoff=likeness)
     return by_plain[found[0]] if found else None
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from graph.errors import LoadError, Problem
 from graph.expressions import ExpressionError
 from graph.source import Source, show_path
+
+T = TypeVar("T")
 
 Path: TypeAlias = tuple[str | int, ...]
 """Where something is in a graph file: the keys and list positions that lead to it."""
@@ -24,15 +27,23 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
 
+    def gather(self, make: Callable[..., T], *arguments: Any) -> T | None:
+        """What ``make(*arguments)`` returns. If it raises a LoadError, its problems join these, and there is None."""
+        try:
+            return make(*arguments)
+        except LoadError as error:
+            self.problems += error.problems
+            return None
+
     def raise_if_any(self) -> None:
-        """Raises LoadError with all problems, in file order and without repetitions."""
+        """Raises LoadError with all problems and warnings, in file order and without repetitions."""
         if not self.problems:
             return
         found = in_file_order(self.problems)
         rest = len(found) - MOST_PROBLEMS
         if rest > 0:
             found = [*found[:MOST_PROBLEMS], Problem(code="too_large", message=f"and {rest} more problems")]
-        raise LoadError(found)
+        raise LoadError(found, in_file_order(self.warnings))
 
 
 def in_file_order(problems: list[Problem]) -> list[Problem]:
@@ -71,18 +82,28 @@ class Place:
         """Records what is wrong at ``path`` (at its key, with ``key``)."""
         self.report.problems.append(self._make(code, message, path, hint, key))
 
-    def warn(self, code: str, message: str, path: Path, hint: str | None = None) -> None:
-        """Records what works but is hardly meant."""
-        self.report.warnings.append(self._make(code, message, path, hint, False))
+    def warn(self, code: str, message: str, path: Path, hint: str | None = None, key: bool = False) -> None:
+        """Records what works but is hardly meant at ``path`` (at its key, with ``key``)."""
+        self.report.warnings.append(self._make(code, message, path, hint, key))
 
     def expression(self, error: ExpressionError, path: Path) -> None:
         """Records a wrong expression within the text at ``path``."""
         self.in_text(path, error.line, error.column, error.code, error.message, error.hint)
 
-    def in_text(self, path: Path, line: int, column: int, code: str, message: str, hint: str | None = None) -> None:
-        """Records what is wrong at a line and column (from 1) of the text at ``path``."""
+    def in_text(
+        self,
+        path: Path,
+        line: int,
+        column: int,
+        code: str,
+        message: str,
+        hint: str | None = None,
+        warning: bool = False,
+    ) -> None:
+        """Records what is wrong (or hardly meant) at a line and column (from 1) of the text at ``path``."""
         row, col = self.text_place(path, line, column)
-        self.report.problems.append(self._made(code, message, path, row, col, hint))
+        found = self.report.warnings if warning else self.report.problems
+        found.append(self._made(code, message, path, row, col, hint))
 
     def text_place(self, path: Path, line: int, column: int) -> tuple[int | None, int | None]:
         """Line and column in the file of a place within the text at ``path``."""
@@ -90,12 +111,18 @@ class Place:
         return self.source.text_place(full, line, column) or self.line_column(path)
 
     def in_file(
-        self, file: str, code: str, message: str, line: int | None, column: int | None, hint: str | None
+        self,
+        file: str,
+        code: str,
+        message: str,
+        line: int | None,
+        column: int | None,
+        hint: str | None,
+        warning: bool = False,
     ) -> None:
-        """Records what is wrong in another file that the graph names."""
-        self.report.problems.append(
-            Problem(code=code, message=message, file=self.beside(file), line=line, column=column, hint=hint)
-        )
+        """Records what is wrong (or hardly meant) in another file that the graph names."""
+        found = self.report.warnings if warning else self.report.problems
+        found.append(Problem(code=code, message=message, file=self.beside(file), line=line, column=column, hint=hint))
 
     def beside(self, file: str) -> str:
         """How messages name a file that is relative to the graph file."""

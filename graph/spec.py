@@ -12,7 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from graph.compiled import Kind
+from graph.mends import GRAPH, NODE, RUNG
 from graph.scalars import Duration, Expr, Factor, Size, Text, Tolerance
+from graph.shapes import checks_as_list, function_as_text, nodes_by_name, rungs_as_list, short
 from graph.spec_errors import Finding, refuse, unknown_keys, wrong_type
 from graph.values import JSON
 
@@ -34,6 +36,10 @@ class Spec(BaseModel):
     """Known keys that this version refuses, and what to do instead (may be empty)."""
     mends: ClassVar[dict[str, str]] = {}
     """The mend for keys that people write here by mistake."""
+    example: ClassVar[str | None] = None
+    """The mend for what is no object."""
+    overview: ClassVar[str | None] = None
+    """What keys there are, where they are too many to be listed."""
     free_prefix: ClassVar[str | None] = None
     """Keys that begin so are the author's own and ignored."""
     nullable: ClassVar[frozenset[str]] = frozenset()
@@ -48,11 +54,12 @@ class Spec(BaseModel):
     @classmethod
     def _only_known_keys(cls, data: Any) -> Any:
         if not isinstance(data, dict):
-            raise wrong_type(cls.about, f"an object with keys such as `{'`, `'.join(cls.written()[:4])}`", data)
+            mend = f"write `{cls.example}`" if cls.example else None
+            raise wrong_type(cls.about, f"an object with keys such as `{'`, `'.join(cls.written()[:4])}`", data, mend)
         prefix = cls.free_prefix
         if prefix is not None:
             data = {key: value for key, value in data.items() if not str(key).startswith(prefix)}
-        findings = unknown_keys(cls.about, data, cls.written(), cls.later, cls.mends)
+        findings = unknown_keys(cls.about, data, cls.written(), cls.later, cls.mends, cls.overview)
         for key, value in data.items():
             if value is None and key in cls.written() and key not in cls.nullable:
                 findings.append(Finding("wrong_type", f"`{key}` has no value", "give it one, or leave it out", key))
@@ -65,7 +72,11 @@ class ScriptSpec(Spec):
     """A sandboxed Python script: `file`, relative to the graph file, or its text `inline`. It defines `run(input)`."""
 
     about = "a script"
-    mends: ClassVar[dict[str, str]] = {"path": "write `file`", "text": "write `inline`", "source": "write `inline`"}
+    mends: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("path", "name"), "write `file`"),
+        **dict.fromkeys(("text", "source", "code"), "write `inline`"),
+    }
+    example = "script: {file: NAME.py}"
     file: Text | None = Field(None, description="Path of the script, relative to the graph file.")
     inline: Text | None = Field(None, description="The text of the script.")
 
@@ -74,13 +85,18 @@ def _script(data: Any) -> Any:
     if not isinstance(data, str):
         return data
     text = data.strip()
+    if not text:
+        raise refuse(Finding("bad_value", "the script is empty", "indent the lines below `|`"))
     if "\n" not in text and (text.endswith(".py") or "def " not in text):
         mend = f"write `script: {{file: {text}}}`" if text.endswith(".py") else "write `script: {file: NAME.py}`"
-        raise refuse(Finding("script_is_path", f"`{_short(text)}` is taken as the text of the script itself", mend))
+        raise refuse(Finding("script_is_path", f"`{short(text)}` is taken as the text of the script itself", mend))
     return {"inline": data}
 
 
 Script: TypeAlias = Annotated[ScriptSpec, BeforeValidator(_script, json_schema_input_type=str | ScriptSpec)]
+
+
+Function: TypeAlias = Annotated[Text, BeforeValidator(function_as_text)]
 
 
 class MessageSpec(Spec):
@@ -95,6 +111,7 @@ class InferSpec(Spec):
     """A model call."""
 
     about = "`infer`"
+    example = "infer: {model: NAME, prompt: TEXT}"
     mends: ClassVar[dict[str, str]] = {
         "schema": "use `output_schema` on the node",
         "output_schema": "`output_schema` belongs to the node, beside `infer`",
@@ -133,6 +150,7 @@ class JudgeSpec(Spec):
     """A model that says whether the output is acceptable."""
 
     about = "`judge`"
+    example = "judge: {model: NAME, prompt: TEXT}"
     model: Text = Field(description="Name of a model that the worker serves.")
     prompt: Text = Field(description="A template, with `output` in scope.")
 
@@ -151,17 +169,19 @@ class AcceptSpec(Spec):
 
 def _accept(data: Any) -> Any:
     if isinstance(data, str):
-        raise refuse(Finding("wrong_type", f"a check names its kind: `{_short(data)}`", f"write `- expr: {data}`"))
+        raise refuse(Finding("wrong_type", f"a check names its kind: `{short(data)}`", f"write `- expr: {data}`"))
     return data
 
 
 Accept: TypeAlias = Annotated[AcceptSpec, BeforeValidator(_accept, json_schema_input_type=AcceptSpec)]
+Accepts: TypeAlias = Annotated[list[Accept], BeforeValidator(checks_as_list)]
 
 
 class RetrySpec(Spec):
     """Further attempts on the current implementation."""
 
     about = "`retry`"
+    example = "retry: 2"
     mends: ClassVar[dict[str, str]] = {"count": "write `times`", "max": "write `times`", "attempts": "write `times`"}
     times: int = Field(ge=1, le=1000, description="How many further attempts.")
     delay: Duration = Field(0, description="Before the first of them.")
@@ -186,11 +206,12 @@ class RerouteSpec(Spec):
     """Another implementation: exactly one of `model`, `script`, `function`, `value`, `infer`."""
 
     about = "`reroute`"
+    example = "reroute: {model: NAME}"
     later: ClassVar[dict[str, str]] = {"block": "", "activity": "", "graph": ""}
     nullable = frozenset({"value"})
     model: Text | None = Field(None, description="The same model call (or script) on another model.")
     script: Script | None = None
-    function: Text | None = None
+    function: Function | None = None
     value: JSON = None
     infer: InferSpec | None = None
     feedback: bool = Field(False, description="Give it the rejected output and the reason.")
@@ -201,6 +222,7 @@ class EscalateSpec(Spec):
     """Hand over to a person."""
 
     about = "`escalate`"
+    example = "escalate: {queue: NAME}"
     later: ClassVar[dict[str, str]] = {"wait": "an escalation is terminal: the node fails once it is recorded"}
     queue: Text = Field("escalations", description="Name of the escalation queue.")
 
@@ -209,14 +231,7 @@ class RungSpec(Spec):
     """One rung of a ladder: exactly one key."""
 
     about = "a rung"
-    mends: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(
-            ("times", "delay", "backoff", "max_delay", "fuel", "memory"),
-            "it belongs inside: `- retry: {times: 2, delay: 5s}`",
-        ),
-        **dict.fromkeys(("feedback", "on"), "it belongs inside: `- retry: {times: 2, feedback: true}`"),
-        **dict.fromkeys(("model", "script", "function"), "it belongs inside: `- reroute: {...}`"),
-    }
+    mends = RUNG
     retry: Retry | None = None
     reroute: RerouteSpec | None = None
     escalate: EscalateSpec | None = None
@@ -229,12 +244,10 @@ def _rung(data: Any) -> Any:
         word, _, rest = data.partition(" ")
         mend = {"retry": f"write `- retry: {rest or 1}`", "reroute": "write `- reroute: {model: NAME}`"}
         raise refuse(
-            Finding("bad_rung", f"`{_short(data)}` isn't a rung", mend.get(word.rstrip(":"), "write `- escalate`"))
+            Finding("bad_rung", f"`{short(data)}` isn't a rung", mend.get(word.rstrip(":"), "write `- escalate`"))
         )
     if isinstance(data, dict) and "retry" in data and data["retry"] is None and "times" in data:
-        raise refuse(
-            Finding("bad_rung", "the options of `retry` stand beside it, not inside it", RungSpec.mends["times"])
-        )
+        raise refuse(Finding("bad_rung", "the options of `retry` stand beside it, not inside it", RUNG["times"]))
     if isinstance(data, dict) and "escalate" in data and data["escalate"] is None:
         return {**data, "escalate": {}}
     return data
@@ -243,10 +256,14 @@ def _rung(data: Any) -> Any:
 Rung: TypeAlias = Annotated[RungSpec, BeforeValidator(_rung, json_schema_input_type=Literal["escalate"] | RungSpec)]
 
 
+Rungs: TypeAlias = Annotated[list[Rung], BeforeValidator(rungs_as_list)]
+
+
 class RepeatSpec(Spec):
     """A loop inside one attempt: each output is the next input."""
 
     about = "`repeat`"
+    example = "repeat: {until: EXPRESSION, max_rounds: 10}"
     mends: ClassVar[dict[str, str]] = {"max": "write `max_rounds`", "times": "write `max_rounds`"}
     until: Expr = Field(description="A bare expression over `output`; the loop ends when it is true.")
     max_rounds: int = Field(ge=1, le=10_000, description="Reaching it is a rejection.")
@@ -262,7 +279,7 @@ class TolerateSpec(Spec):
 def _tolerate(data: Any) -> Any:
     if isinstance(data, int | str) and not isinstance(data, bool):
         raise refuse(
-            Finding("wrong_type", "`tolerate` is an object", f"write `tolerate: {{failures: {_short(str(data))}}}`")
+            Finding("wrong_type", "`tolerate` is an object", f"write `tolerate: {{failures: {short(str(data))}}}`")
         )
     return data
 
@@ -274,6 +291,7 @@ class GrantsSpec(Spec):
     """What the node may reach; nothing by default."""
 
     about = "`grants`"
+    example = "grants: {models: [NAME]}"
     later: ClassVar[dict[str, str]] = {"read": "", "fetch": "", "env": ""}
     models: list[Text] | None = Field(None, min_length=1, description="Models a script may ask with `infer(...)`.")
 
@@ -305,29 +323,16 @@ class NodeSpec(Spec):
         "block": "use `script` or `function`",
         "wait": "",
         "stretch": "",
-        "run": "",
     }
-    mends: ClassVar[dict[str, str]] = {
-        "output": "to check the output, use `output_schema`; to reshape it, add a `value` node",
-        "schema": "use `output_schema`",
-        "if": "use `when`",
-        "foreach": "use `over`",
-        "for_each": "use `over`",
-        "map": "use `over`",
-        "depends_on": "use `after`; references order nodes by themselves",
-        "needs": "use `after`; references order nodes by themselves",
-        "retry": "it is a rung: `on_fail: [{retry: 2}]`",
-        "reroute": "it is a rung: `on_fail: [{reroute: {model: NAME}}]`",
-        "escalate": "it is a rung: `on_fail: [escalate]`",
-        "model": "it belongs inside `infer: {model: ..., prompt: ...}`",
-        "prompt": "it belongs inside `infer: {model: ..., prompt: ...}`",
-        "until": "it belongs inside `repeat: {until: ..., max_rounds: ...}`",
-        "max_rounds": "it belongs inside `repeat: {until: ..., max_rounds: ...}`",
-        "on_failure": "it belongs to the graph; a node's failure is met with `on_fail` or `optional: true`",
-    }
+    mends = NODE
+    example = "NAME: {script: {file: NAME.py}}"
+    overview = (
+        "a node has a kind (`script`, `function`, `infer`, `activity`, `graph` or `value`) and options, such as "
+        "`input`, `when`, `after`, `over`, `accept`, `on_fail`, `timeout`: docs/graph-reference.md has them all"
+    )
     description: Text | None = Field(None, description="For people; never part of the fingerprint.")
     script: Script | None = Field(None, description="Sandboxed Python: inline text, or {file: PATH}.")
-    function: Text | None = Field(None, description="Trusted Python of the worker, as `module:name`.")
+    function: Function | None = Field(None, description="Trusted Python of the worker, as `module:name`.")
     infer: InferSpec | None = Field(None, description="A model call.")
     activity: Activity | None = Field(None, description="A Temporal activity.")
     graph: Any = Field(
@@ -344,8 +349,8 @@ class NodeSpec(Spec):
     allow_empty: bool | None = Field(None, description="Accept an empty list of items.")
     repeat: RepeatSpec | None = Field(None, description="Makes the node a loop.")
     output_schema: SchemaOrFile = None
-    accept: list[Accept] | None = Field(None, description="Further checks of the output, in order.")
-    on_fail: list[Rung] | None = Field(None, description="The ladder. Default: a single attempt.")
+    accept: Accepts | None = Field(None, description="Further checks of the output, in order.")
+    on_fail: Rungs | None = Field(None, description="The ladder. Default: a single attempt.")
     grants: GrantsSpec | None = Field(None, description="What a script may reach.")
     timeout: Duration | None = Field(None, description="One attempt, checks included.")
     deadline: Duration | None = Field(None, description="The whole node, delays and losses included.")
@@ -361,24 +366,13 @@ class GraphSpec(Spec):
     about = "a graph"
     free_prefix = "x-"
     nullable = frozenset({"output"})
-    mends: ClassVar[dict[str, str]] = {
-        "steps": "write `nodes`",
-        "inputs": "write `input_schema`",
-        "input": "describe the run's input with `input_schema`",
-        "outputs": "write `output`",
-        "output_schema": "`output_schema` belongs to a node",
-        "on_fail": "it belongs to a node; for the graph there is `on_failure: stop | continue`",
-        "timeout": "use `deadline`",
-        "version": "use `x-version`",
-    }
+    mends = GRAPH
     name: Text | None = Field(None, description="Default: the file's name.")
     description: Text | None = Field(None, description="For people; never part of the fingerprint.")
     input_schema: SchemaOrFile = None
-    nodes: dict[str, NodeSpec] = Field(description="The nodes by name, in the order in which people read them.")
+    nodes: Annotated[dict[str, NodeSpec], BeforeValidator(nodes_by_name)] = Field(
+        description="The nodes by name, in the order in which people read them."
+    )
     output: JSON = Field(None, description="A template. Default: the only sink's value, or an object of all sinks.")
     on_failure: Literal["stop", "continue"] = Field("stop", description="`continue`: let independent nodes finish.")
     deadline: Duration | None = Field(None, description="The whole run.")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."

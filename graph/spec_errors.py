@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
+from graph.mends import CODE, looks_like_code
 from graph.nearest import suggest
 
 
@@ -26,9 +27,9 @@ def refuse(*findings: Finding) -> PydanticCustomError:
     return PydanticCustomError("findings", "refused", {"findings": findings})
 
 
-def wrong_type(about: str, expected: str, found: Any) -> PydanticCustomError:
+def wrong_type(about: str, expected: str, found: Any, mend: str | None = None) -> PydanticCustomError:
     """The error for a value of another JSON type than expected."""
-    return refuse(Finding("wrong_type", f"{about} must be {expected}, not {json_type(found)}"))
+    return refuse(Finding("wrong_type", f"{about} must be {expected}, not {json_type(found)}", mend))
 
 
 def json_type(value: Any) -> str:
@@ -47,9 +48,17 @@ def json_type(value: Any) -> str:
 
 
 def unknown_keys(
-    about: str, data: Mapping[str, Any], known: Sequence[str], later: Mapping[str, str], mends: Mapping[str, str]
+    about: str,
+    data: Mapping[str, Any],
+    known: Sequence[str],
+    later: Mapping[str, str],
+    mends: Mapping[str, str],
+    overview: str | None,
 ) -> list[Finding]:
-    """A finding for every key of ``data`` that ``about`` doesn't have: refused on purpose for now, or unknown."""
+    """A finding for every key of ``data`` that ``about`` doesn't have: refused on purpose for now, or unknown.
+
+    ``overview`` is what there is, if ``known`` is too long to be listed.
+    """
     findings = []
     for key in data:
         if key in known:
@@ -57,6 +66,7 @@ def unknown_keys(
         if key in later:
             findings.append(Finding("unsupported", f"`{key}` isn't available in this version", later[key] or None, key))
             continue
-        hint = mends.get(key) or suggest(key, known) or f"{about} has {', '.join(f'`{k}`' for k in known)}"
+        hint = CODE if looks_like_code(key) else mends.get(key) or suggest(key, known)
+        hint = hint or overview or f"{about} has {', '.join(f'`{k}`' for k in known)}"
         findings.append(Finding("unknown_key", f"`{key}` isn't a key of {about}", hint, key))
     return findings

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from graph.values import JSON
 
 NodeStatus = Literal["idle", "active", "waiting", "succeeded", "failed", "skipped", "cancelled"]
 AttemptStatus = Literal["running", "succeeded", "failed", "cancelled"]
+ITEM_STATUSES: Final = ("succeeded", "failed", "escalated", "skipped")
+"""What becomes of a map's items."""
 
 
 @dataclass

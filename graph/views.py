@@ -13,7 +13,7 @@ from graph.state import Error, NodeState, NodeStatus, Usage
 from graph.values import ANSWER_LIMIT, JSON, Value, encode, trim
 from graph.wire import Entry
 
-__all__ = ["deadline_error", "escalations", "failures", "mermaid", "output", "progress", "state"]
+__all__ = ["deadline_error", "escalations", "mermaid", "output", "progress", "state"]
 
 CONCLUDED: tuple[NodeStatus, ...] = ("succeeded", "failed", "skipped", "cancelled")
 SHOWN = 10
@@ -29,17 +29,19 @@ def progress(
     running: list[str],
     items: Mapping[str, int],
     escalations: int,
+    failures: int,
     warnings: list[str],
 ) -> dict[str, JSON]:
-    """How far a run is: counts of nodes by status, of map items, the nodes active now, and markdown of the same."""
+    """How far a run is: counts of nodes by status, of map items, the nodes active now, and markdown of the same.
+    ``escalations`` and ``failures`` as in the run's result."""
     total = len(plan.nodes)
     done = sum(counts.get(key, 0) for key in CONCLUDED)
     lines = [f"**{plan.name}**: {status}, {done} of {total} nodes concluded"]
     lines += [f"- {key}: {counts[key]}" for key in CONCLUDED if counts.get(key)]
     if items:
-        lines.append("- items: " + ", ".join(f"{value} {key}" for key, value in items.items() if key != "items"))
-    if escalations:
-        lines.append(f"- escalations: {escalations}")
+        counted = ", ".join(f"{value} {key}" for key, value in items.items() if key != "items" and value)
+        lines.append(f"- items: {items.get('items', 0)}" + (f", of which {counted}" if counted else ""))
+    lines += [f"- {name}: {value}" for name, value in (("escalations", escalations), ("failures", failures)) if value]
     if running:
         more = f" and {len(running) - SHOWN} more" if len(running) > SHOWN else ""
         lines.append("- running: " + ", ".join(f"`{name}`" for name in running[:SHOWN]) + more)
@@ -50,6 +52,7 @@ def progress(
         "items": dict(items),
         "running": running[:SHOWN],
         "escalations": escalations,
+        "failures": failures,
         "warnings": warnings,
         "markdown": "\n".join(lines),
     }
@@ -97,12 +100,15 @@ def without_reasons(node: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def escalations(entries: Sequence[Entry]) -> list[JSON]:
-    """What a run escalated, oldest first. Above the limit of an answer, inputs and the ends of reasons go."""
+    """What a run escalated, oldest first. Above the limit of an answer, inputs, samples and the ends of reasons go."""
     answer = [entry.to_json() for entry in entries]
     if len(encode(answer)) <= ANSWER_LIMIT:
         return answer
-    note = "the input and the end of the reason were left out; the queue has them"
-    return [{**data, "input": None, "reason": trim(data["reason"], SHORT), "trimmed": note} for data in answer]
+    note = "the input or sample and the end of the reason were left out; the queue has them"
+    for data in answer:
+        data.update({"input": None, "reason": trim(data["reason"], SHORT), "trimmed": note})
+        data.pop("sample", None)
+    return answer
 
 
 def output(nodes: Mapping[str, NodeState], values: Mapping[str, Value], name: JSON) -> dict[str, JSON]:
@@ -120,16 +126,6 @@ def output(nodes: Mapping[str, NodeState], values: Mapping[str, Value], name: JS
     if value.ref is not None:
         return {"node": name, "ref": value.ref.model_dump()}
     return {"node": name, "value": value.inline}
-
-
-def failures(nodes: Mapping[str, NodeState]) -> int:
-    """Failed nodes, and failed or escalated items of maps."""
-    total = 0
-    for node in nodes.values():
-        items = (node.executions[-1].items if node.executions else None) or {}
-        lost = int(items.get("failed", 0)) + int(items.get("escalated", 0))
-        total += lost or (1 if node.status == "failed" else 0)
-    return total
 
 
 def deadline_error(plan: Plan) -> Error:

@@ -200,13 +200,14 @@ class CollectRequest(Compact):
 
 class Collected(Compact):
     """A map's output. ``error`` is set when the map failed; ``escalated`` lists escalated items in the store, by
-    queue."""
+    queue, and ``samples`` holds the first few of each: index, code, reason, and the item if it is small."""
 
     output: Value
     counts: dict[str, int]
     digest: str
     error: dict[str, Any] | None = None
     escalated: dict[str, Ref] = {}
+    samples: dict[str, list[dict[str, JSON]]] = {}
 
 
 class EvaluateRequest(Compact):
@@ -224,7 +225,8 @@ class PackRequest(Compact):
 
 
 class Entry(BaseModel):
-    """One escalation: a node's, or (with ``count``) a map's batch whose items are the stored list ``ref``."""
+    """One escalation: a node's, or (with ``count``) a map's batch whose items are the stored list ``ref``, and the
+    first few of them ``sample``."""
 
     id: str
     run: str
@@ -237,6 +239,7 @@ class Entry(BaseModel):
     input: Value | None = None
     ref: Ref | None = None
     count: int | None = None
+    sample: list[dict[str, JSON]] | None = None
     resolved: int | None = None
     attempts: int
     at: int
@@ -247,7 +250,7 @@ class Entry(BaseModel):
         """As people see it: a small input stands as it is, a large one as ``input_ref``."""
         data = self.model_dump(mode="json", exclude={"input"})
         if self.ref is None:
-            for key in ("ref", "count", "resolved"):
+            for key in ("ref", "count", "sample", "resolved"):
                 del data[key]
             if self.input is not None and self.input.ref is not None:
                 data["input_ref"] = self.input.ref.model_dump(mode="json")

@@ -20,8 +20,10 @@ class FunctionInfo:
 class World:
     """The functions, activities and models there are, and a judge of scripts. None: unknown, not checked.
 
-    ``script`` takes a script's text and returns what is wrong with it (the sandbox's Python decides, not the host's).
-    ``function`` takes ``module:name`` and returns the function's arguments, or a text saying why it can't be called.
+    ``script`` takes a script's text and returns what is wrong with it (the sandbox's Python decides, not the host's);
+    what has another code than ``bad_script`` is a warning.
+    ``function`` takes ``module:name`` and returns the function's arguments, or a text saying why it can't be called,
+    with the mend after `` -> `` if one is known.
     ``activities`` are those of Ferrata's own task queue.
     """
 

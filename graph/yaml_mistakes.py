@@ -17,6 +17,10 @@ class Explanation(NamedTuple):
 
 
 _EXPRESSION = re.compile(r"\$\{[^\n]*?\}")
+_BLOCK = re.compile(
+    r"^( *)(?:- +)*[^\s#][^\n]*:[ ]+[|>][-+1-9]{0,2}[ \t]*(?:#[^\n]*)?\n(?:[ \t]*\n)*( *)(?=\S)", re.MULTILINE
+)
+_CODE_LINE = re.compile(r"(?:def|async def|class|import|from|for|if|while|with|return|try|@)\b")
 
 
 def explain(error: MarkedYAMLError, text: str) -> Explanation:
@@ -28,6 +32,9 @@ def explain(error: MarkedYAMLError, text: str) -> Explanation:
     character = text[index : index + 1]
     line = text[text.rfind("\n", 0, index) + 1 : index]
 
+    unindented = _unindented_block(text, index)
+    if unindented is not None:
+        return Explanation("a text after `|` whose lines aren't indented", unindented, "indent the lines below `|`")
     if "but got '{'" in problem and text[max(0, index - 1) : index] == "$":
         whole = _EXPRESSION.match(text, index - 1)
         shown = whole[0] if whole else "${...}"
@@ -76,3 +83,13 @@ def explain(error: MarkedYAMLError, text: str) -> Explanation:
     if "expected the node content" in problem or "sequence entries are not allowed" in problem:
         return Explanation(f"a text can't start with `{character}`", index, "quote it")
     return Explanation(problem, index, None)
+
+
+def _unindented_block(text: str, index: int) -> int | None:
+    """Where Python follows the last `|` before ``index`` without being indented."""
+    found = None
+    for match in _BLOCK.finditer(text, 0, index + 1):
+        found = match
+    if found is None or len(found[2]) > len(found[1]) or _CODE_LINE.match(text, found.end()) is None:
+        return None
+    return found.end()

@@ -318,7 +318,9 @@ async def test_signals_with_another_number_of_arguments_are_counted_by_the_queue
     for signal in ("enqueue", "drain"):
         for args in odd:
             await handle.signal(signal, args=args)
-    assert await handle.query("all") == {"entries": [], "total": 0, "next": None, "ignored": {"enqueue": 4, "drain": 4}}
+    answer = await handle.query("all")
+    assert [told["signal"] for told in answer.pop("last_ignored")] == ["enqueue"] * 4 + ["drain"] * 4
+    assert answer == {"entries": [], "total": 0, "next": None, "ignored": {"enqueue": 4, "drain": 4}}
     await handle.terminate()
     await runs.replays(handle)
 

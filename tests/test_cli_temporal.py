@@ -113,6 +113,19 @@ async def test_a_run_is_started_with_its_input_on_the_command_line(shell: Shell)
     assert (await shell.result(run))["result"]["result"] == 42
 
 
+async def test_a_failed_runs_result_is_its_message_without_frames_of_anybodys_code(shell: Shell) -> None:
+    graph = {"nodes": {"work": {"script": "def run(input):\n    fail('NO_NAME', 'nobody to greet')"}}}
+    for request, words in ((graph, "nobody to greet"), ("no/such/graph", "there is no graph"), (7, "must be a name")):
+        run = await shell.start({"graph": request})
+        printed = (await shell._run("workflow", "result", "--workflow-id", run, fails=True)).stdout
+        assert words in printed
+        shown = await shell("workflow", "show", "--workflow-id", run, "-o", "json")
+        assert words in shown
+        for text in (printed, shown):
+            assert "stackTrace" not in text
+            assert ".py" not in text
+
+
 async def test_every_query_of_a_concluded_run_answers(shell: Shell) -> None:
     run = await shell.start({"graph": GRAPH, "input": {"text": "ab"}})
     await shell.result(run)

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 REFERENCE = (ROOT / "docs" / "graph-reference.md").read_text()
 ERRORS = (ROOT / "docs" / "errors.md").read_text()
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", REFERENCE, re.MULTILINE | re.DOTALL)
+FILES = {named[1]: text for text in EXAMPLES if (named := re.match(r"# file: (\S+)\n", text))}
 
 
 def test_the_reference_has_examples() -> None:
@@ -30,7 +31,7 @@ def test_the_reference_has_examples() -> None:
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_an_example_of_the_reference_compiles_and_fits_the_schema(number: int) -> None:
     source = read_source(EXAMPLES[number], "graph.yaml")
-    assert compile_graph(source, MemoryFiles()).warnings == []
+    assert compile_graph(source, MemoryFiles(FILES)).warnings == []
     Draft202012Validator(graph_schema()).validate(source.data)
 
 

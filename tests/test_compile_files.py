@@ -66,6 +66,16 @@ def test_a_file_beyond_the_limit_is_refused(folder: Path) -> None:
         DiskFiles(folder).read("big")
 
 
+def test_a_missing_file_is_answered_with_the_nearest_beside_it(folder: Path) -> None:
+    with pytest.raises(LoadError) as caught:
+        compile_graph(read_source("nodes: {a: {script: {file: sub/c.py}}}", "graph.yaml"), DiskFiles(folder))
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.hint) == ("bad_file", "did you mean `sub/b.py`?")
+    with pytest.raises(FileProblem) as missing:
+        DiskFiles(folder).read("nowhere/c.py")
+    assert missing.value.hint is None
+
+
 def test_a_child_graph_reads_its_own_folder_only(folder: Path) -> None:
     (folder / "sub" / "child.yaml").write_text("nodes: {s: {script: {file: b.py}}}")
     (folder / "sub" / "nosy.yaml").write_text("nodes: {s: {script: {file: ../a.py}}}")

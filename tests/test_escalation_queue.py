@@ -157,6 +157,74 @@ async def test_a_malformed_or_unknown_signal_is_counted_and_changes_nothing(queu
     assert await ids(queue, "outstanding") == []
 
 
+UNTOLD = "x" * 20_000
+
+TOLD: dict[str, tuple[str, JSON, str]] = {
+    "unknown": ("drain", {"ids": ["e00"]}, "unknown: e00"),
+    "drained": ("drain", {"ids": ["done"]}, "drained already: done"),
+    "both": ("drain", {"ids": ["done", "e1", None, 5, [1]]}, "unknown: e1, null, 5 and 1 more; drained already: done"),
+    "no-ids": ("drain", {"id": "e0"}, 'it must be an object with a list of ids: {"ids": ["ID"]}'),
+    "large": ("drain", {"ids": ["e0"], "note": UNTOLD}, "have 20048 bytes; at most 16384"),
+    "malformed": ("drain", raw(b"{ids: [e0]}"), "it isn't JSON"),
+    "no-entry": ("enqueue", {"id": "e2"}, "it is no entry: run: Field required"),
+    "large-entry": ("enqueue", entry("e2", reason=UNTOLD), "more than 16384 bytes"),
+}
+
+
+@pytest.mark.parametrize(("signal", "word", "reason"), TOLD.values(), ids=TOLD)
+async def test_why_a_signal_was_ignored_is_told(queue: Queue, signal: str, word: JSON, reason: str) -> None:
+    await queue.signal("enqueue", entry("e0"))
+    await queue.signal("enqueue", entry("done"))
+    await queue.signal("drain", {"ids": ["done"]})
+    await queue.signal(signal, word)
+    answer = await queue.query("all")
+    [told] = answer["last_ignored"]
+    assert (told["signal"], told["at"] > 0) == (signal, True)
+    assert reason in told["reason"]
+    assert len(told["reason"].encode()) <= 200
+    assert await ids(queue, "outstanding") == ["e0"]
+
+
+async def test_a_misspelt_signal_is_told_with_what_was_meant(queue: Queue) -> None:
+    await queue.signal("enqueue", entry("e0"))
+    for args in ([], [{"ids": ["e0"]}], [1, 2]):
+        await queue.signal("drian", args=args)
+    await queue.signal("é" * 400)
+    answer = await queue.query("all")
+    assert answer["ignored"] == {"unknown": 4}
+    reasons = [told["reason"] for told in answer["last_ignored"]]
+    assert reasons[:3] == ["a queue has no signal `drian`; did you mean `drain`?"] * 3
+    assert "known: `drain`, `enqueue`" in reasons[3]
+    assert await ids(queue, "outstanding") == ["e0"]
+
+
+async def test_only_the_last_ten_ignored_signals_are_told(queue: Queue) -> None:
+    for number in range(12):
+        await queue.signal("drain", {"ids": [f"nobody-{number}"]})
+    answer = await queue.query("all")
+    assert answer["ignored"] == {"drain": 12}
+    assert [told["reason"] for told in answer["last_ignored"]] == [f"unknown: nobody-{n}" for n in range(2, 12)]
+
+
+@pytest.mark.parametrize(
+    ("carried", "ignored", "told"),
+    [
+        ({"entries": [entry("e0")], "ignored": {"drain": 2}}, {"drain": 2}, []),
+        ({"entries": 5}, {"start": 1}, ["what it was started with is no state of a queue: entries: Input should be"]),
+    ],
+    ids=["of-an-older-worker", "by-hand"],
+)
+async def test_a_queue_starts_from_what_it_is_given(runs: Runs, carried: JSON, ignored: JSON, told: list[str]) -> None:
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    handle = await runs.client.start_workflow("EscalationQueue", carried, id=name, task_queue=runs.task_queue)
+    answer = await handle.query("all")
+    assert answer["total"] == len(answer["entries"]) == (0 if told else 1)
+    assert answer["ignored"] == ignored
+    assert all(t["reason"].startswith(start) for t, start in zip(answer["last_ignored"], told, strict=True))
+    await handle.terminate()
+    await runs.replays(handle)
+
+
 @pytest.mark.parametrize("value", [b"NaN", b"Infinity", b"-Infinity", b'"\\ud800"', b"9" * 5000], ids=repr)
 async def test_a_value_that_is_no_json_never_gets_into_the_queue(queue: Queue, value: bytes) -> None:
     await queue.signal("enqueue", entry("e0"))
@@ -255,6 +323,7 @@ async def test_signals_sent_all_through_continue_as_new_are_neither_lost_nor_app
         drained = {e["id"]: e["resolution"]["by"] for e in answer["entries"] if e["drained_at"] is not None}
         assert drained == dict.fromkeys(everything[::2], "ann")
         assert answer["ignored"] == {"drain": 150 + 30}
+        assert len(answer["last_ignored"]) == 10
         # It did continue as new, several times, and every one of its histories replays.
         described = await queue_of(client).describe()
         assert described.run_id != first_run

@@ -136,13 +136,77 @@ async def test_escalated_items_of_a_map_are_one_entry_with_a_list(runs: Runs) ->
     assert (done["escalations"], done["failures"]) == (1, 2)
     [shown] = await queued(runs, done["id"])
     assert (shown["node"], shown["count"], shown["resolved"], shown["drained_at"]) == ("work", 2, 0, None)
-    assert "2 items" in shown["reason"]
     first, second = await stored(runs, shown["ref"])
+    assert shown["reason"] == f"2 items of `work` used up their ladders; the first: item 1: {first['reason']}"
+    assert shown["sample"] == [
+        {"index": 1, "code": "rejected", "reason": first["reason"], "item": "small"},
+        {"index": 3, "code": "rejected", "reason": second["reason"], "item": "medium"},
+    ]
     assert (first["index"], first["item"], second["index"], second["item"]) == (1, "small", 3, "medium")
     assert (first["code"], first["check"], first["attempts"]) == ("rejected", "output_schema", 2)
     assert "$.from" in first["reason"]
     assert await stored(runs, first["rejected"]) == {"from": "small"}
     assert await runs.query(done["id"], "escalations") == [shown]
+
+
+def picky(reason: str = "nobody to greet") -> dict[str, Any]:
+    """A graph of one map that escalates every item but the text `ok`."""
+    script = f"def run(input):\n    if input != 'ok':\n        fail('NO_NAME', {reason!r})\n    return input\n"
+    return {"nodes": {"greet": {"over": "${input.names}", "script": script, "on_fail": ["escalate"]}}}
+
+
+async def test_a_single_escalated_item_reads_as_one(runs: Runs) -> None:
+    done = await runs.complete(picky(), {"names": ["ok", "", "ok"]})
+    [shown] = await runs.query(done["id"], "escalations")
+    assert shown["reason"] == "1 item of `greet` used up its ladder; the first: item 1: nobody to greet"
+    assert shown["sample"] == [{"index": 1, "code": "NO_NAME", "reason": "nobody to greet", "item": ""}]
+
+
+async def test_an_entry_shows_a_few_items_within_a_kibibyte(runs: Runs) -> None:
+    names: list[JSON] = [None, "x" * 190, {"long": "y" * 300}, "four"]
+    done = await runs.complete(picky("é" * 1000), {"names": ["ok", *names]})
+    [shown] = await runs.query(done["id"], "escalations")
+    assert shown["count"] == 4
+    assert [item["index"] for item in shown["sample"]] == [1, 2, 3]
+    assert [item.get("item", "left out") for item in shown["sample"]] == [None, "x" * 190, "left out"]
+    assert all(len(item["reason"].encode()) <= 200 and "more bytes" in item["reason"] for item in shown["sample"])
+    assert len(json.dumps(shown["sample"], ensure_ascii=False).encode()) <= 1100
+    assert [item["item"] for item in await stored(runs, shown["ref"])] == names
+    control = await runs.complete(picky("\x01" * 1000), {"names": ["ok", "a", "b"]})
+    [shown] = await runs.query(control["id"], "escalations")
+    assert len(json.dumps(shown["sample"]).encode()) <= 1100
+    assert shown["count"] == 2
+
+
+async def test_progress_counts_as_the_result_does(runs: Runs) -> None:
+    graph = picky()
+    graph["nodes"]["bad"] = escalating({"from": "small"}, optional=True)["nodes"]["work"]
+    graph["nodes"]["inner"] = {"graph": escalating({"from": "small"}, optional=True)}
+    done = await runs.complete(graph, {"names": ["ok", "", "ok", ""]})
+    progress = await runs.query(done["id"], "progress")
+    assert progress["items"] == {"items": 4, "succeeded": 2, "failed": 0, "escalated": 2, "skipped": 0}
+    assert (progress["escalations"], progress["failures"]) == (done["escalations"], done["failures"]) == (3, 4)
+    assert "- items: 4, of which 2 succeeded, 2 escalated\n- escalations: 3\n- failures: 4" in progress["markdown"]
+
+
+async def test_a_run_that_has_the_name_of_a_queue_swallows_nothing(runs: Runs) -> None:
+    name = f"taken-{uuid.uuid4().hex[:8]}"
+    graph = escalating({"from": "small"})
+    graph["nodes"]["work"]["on_fail"] = [{"escalate": {"queue": name}}]
+    taken = await runs.start(
+        {"nodes": {"gate": {"function": "functions_for_tests:gate", "input": {"run": "${run.id}"}}}}, id=name
+    )
+    failed = await runs.fail(graph)
+    [shown] = await runs.query(failed.envelope["id"], "escalations")
+    note = f"(not handed to queue `{name}`: the workflow `{name}` is no escalation queue but a RunGraph: "
+    assert note in shown["reason"]
+    assert failed.code == "rejected"
+    (runs.log / f"open-{name}").touch()
+    await taken.result()
+    # Once that run has ended, the name is free.
+    second = await runs.fail(graph)
+    assert [e["run"] for e in (await runs.query(name, "all"))["entries"]] == [second.envelope["id"]]
+    await runs.client.get_workflow_handle(name).terminate()
 
 
 async def test_items_escalated_to_two_queues_are_an_entry_in_each(runs: Runs) -> None:

@@ -24,6 +24,7 @@ from packaging.licenses._spdx import EXCEPTIONS, LICENSES
 from temporalio.exceptions import ApplicationError
 
 from activities.graph_files import DiskFiles
+from examples.licenses.demo import environments
 from examples.licenses.functions import CUT, FILES_LIMIT, TEXT_LIMIT, list_distributions
 from graph.compile import compile_graph
 from graph.source import read_source
@@ -499,6 +500,25 @@ def test_the_root_of_an_environment_will_do(tmp_path: Path) -> None:
         "folders": [str(site.resolve())],
         "duplicates": 0,
     }
+
+
+def test_several_places_are_listed_together(tmp_path: Path) -> None:
+    for place, name in (("one", "a"), ("two", "b"), ("two", "a")):
+        add(tmp_path / place, f"{name}-1.dist-info", f"Name: {name}\nVersion: 1\n")
+    (tmp_path / "three").mkdir()
+    paths = [str(tmp_path / place) for place in ("one", "two", "three", "one")]
+    installed = list_distributions(paths)
+    assert [d["name"] for d in installed["distributions"]] == ["a", "b"]
+    assert installed["environment"] == {"path": paths, "folders": paths[:2], "duplicates": 1}
+    with pytest.raises(ApplicationError, match="no Python distribution is installed"):
+        list_distributions(paths[2:3])
+
+
+def test_the_demo_audits_this_environment_and_the_python_below_it() -> None:
+    places = environments()
+    assert places[0] == sysconfig.get_path("purelib")
+    assert len(set(places)) == len(places)
+    assert len(list_distributions(places)["distributions"]) >= len(list_distributions(places[0])["distributions"])
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="its file systems refuse such names")

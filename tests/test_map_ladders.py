@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from mapped import BAD, RUN, alone, calls, count, history_of, mapping, replies, scheduled
+from observing import stored
 from runs import Runs
 
 
@@ -119,6 +120,28 @@ async def test_exhausted_items_are_escalated_in_one_entry(runs: Runs) -> None:
     assert (done["escalations"], done["failures"]) == (1, 2)
     (entry,) = await runs.query(done["id"], "escalations")
     assert (entry["count"], entry["node"], entry["resolved"]) == (2, "work", 0)
+
+
+async def test_an_escalated_item_keeps_why_each_of_its_attempts_failed(runs: Runs) -> None:
+    ladder = [
+        {"retry": {"times": 1, "delay": "100ms"}},
+        {"reroute": {"script": "def run(input):\n    fail('OTHER', 'no ' + 'x' * 1000)\n"}},
+        {"retry": 10},
+        "escalate",
+    ]
+    items = [["a"], [{"fail": "FIRST"}, {"fail": "SECOND"}], [{"fail": "FIRST"}, "b"]]
+    done = await runs.complete(alone(replies(on_fail=ladder)), {"items": items})
+    assert (done["result"]["values"], done["result"]["escalated"]) == (["a", "b"], 1)
+    (entry,) = await runs.query(done["id"], "escalations")
+    (item,) = await stored(runs, entry["ref"])
+    assert (item["index"], item["attempts"], len(item["history"])) == (1, 13, 10)
+    assert {(past["code"], past["reason"][:4]) for past in item["history"]} == {("OTHER", "no x")}
+    assert all(len(past["reason"]) <= 200 for past in item["history"])
+    shorter = [*ladder[:2], "escalate"]
+    done = await runs.complete(alone(replies(on_fail=shorter)), {"items": items})
+    (entry,) = await runs.query(done["id"], "escalations")
+    (item,) = await stored(runs, entry["ref"])
+    assert [past["code"] for past in item["history"]] == ["FIRST", "SECOND", "OTHER"]
 
 
 async def test_an_items_attempt_has_the_nodes_timeout(runs: Runs) -> None:

@@ -20,6 +20,7 @@ from wasmtime import wat2wasm
 from activities.sandbox import Cancel, Cancelled, Host, Sandbox, SandboxLimits, ScriptResult, cache
 from activities.sandbox.builder import ensure_component
 from activities.sandbox.engine import load_component
+from activities.settings import Settings
 from graph.errors import Failure, FerrataError
 from graph.expressions import BUILTINS, HELPERS, parse_expression
 from graph.resolve import resolve
@@ -644,7 +645,7 @@ def test_an_expression_beyond_its_limits_fails_and_the_next_one_is_served(
     ("source", "place"),
     [
         ("def run(input): return 1", None),
-        ("def run(input, *, more=1): return 1", None),
+        ("def run(input, *, feedback=1): return 1", None),
         ("def run(*args): return 1", None),
         ("run = len", None),
         ("from operator import neg as run", None),
@@ -655,6 +656,15 @@ def test_an_expression_beyond_its_limits_fails_and_the_next_one_is_served(
         ("def go(input): pass", (5, 1)),
         ("x = " + "[" * 10_000, (5, 1)),
         ("a\x00b", (5, 1)),
+        ("import json, numpy\ndef run(input): pass", (5, 1)),
+        ("from requests import get\ndef run(input): pass", (5, 1)),
+        ("from . import helpers\ndef run(input): pass", (5, 1)),
+        ("import urllib.parse, os.path\nfrom collections.abc import Mapping\ndef run(input): pass", None),
+        ("try:\n    import numpy\nexcept ImportError:\n    numpy = None\ndef run(input): pass", None),
+        ("if typing.TYPE_CHECKING:\n    import numpy\ndef run(input): pass", None),
+        ("if __name__ == '__main__':\n    import argparse\ndef run(input): pass", None),
+        ("def run(input, _table={}): return 1", None),
+        ("def run(input, feedback=None): return 1", None),
     ],
 )
 def test_a_scripts_syntax_is_checked_without_running_it(
@@ -663,6 +673,38 @@ def test_a_scripts_syntax_is_checked_without_running_it(
     problems = sandbox.check_syntax(source, "my.yaml", 5)
     assert [(p.line, p.column) for p in problems] == ([place] if place else [])
     assert all(p.code == "bad_script" and p.file == "my.yaml" for p in problems)
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "place", "message"),
+    [
+        ("def run(input, fedback=None): return 1", "pointless", (5, 16), "`fedback` always has its default"),
+        ("def run(input, *, more=1): return 1", "pointless", (5, 19), "`more` always has its default"),
+        (
+            "def run(input):\n    import requests",
+            "missing_module",
+            (6, 5),
+            "this fails if it is reached: import requests: the network needs",
+        ),
+        (
+            "def run(input): pass\n" + "if x: pass\n" + "elif y: pass\n" * 500 + "else:\n    import numpy",
+            "missing_module",
+            (508, 5),
+            "no module 'numpy'",
+        ),
+    ],
+)
+def test_what_in_a_script_is_hardly_meant_is_a_warning(
+    sandbox: Sandbox, source: str, code: str, place: tuple[int, int], message: str
+) -> None:
+    (warning,) = sandbox.check_syntax(source, "my.yaml", 5)
+    assert (warning.code, warning.line, warning.column) == (code, *place)
+    assert message in warning.message
+
+
+def test_a_denial_names_the_place_before_the_advice(sandbox: Sandbox) -> None:
+    error = failure(sandbox, "def run(input):\n    import requests\n")
+    assert error.message.startswith("import requests at classify.py:2: the network needs `grants:")
 
 
 # The cache
@@ -775,7 +817,7 @@ def test_many_processes_may_start_at_once(tiny: Path, folder: Path) -> None:
 
 def test_the_default_cache_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FERRATA_CACHE", str(tmp_path))
-    assert cache.default_cache() == tmp_path / "sandbox"
+    assert cache.default_cache() == tmp_path == Settings.from_env().cache
     monkeypatch.delenv("FERRATA_CACHE")
     assert cache.default_cache() == ROOT / ".ferrata" / "sandbox"
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -43,7 +44,9 @@ async def test_a_port_in_use_is_named_before_anything_starts() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(ServerError, match=f"port {port} on 127.0.0.1 is in use -> stop .* another --port"):
+        with pytest.raises(
+            ServerError, match=f"port {port} on 127.0.0.1 is in use -> another .* may be running .* another --port"
+        ):
             await DevServer(port=port).start()
         with pytest.raises(ServerError, match="another --ui-port"):
             await DevServer(ui=True, ui_port=port).start()
@@ -75,6 +78,45 @@ async def test_state_in_a_file_survives_a_restart_on_the_same_port(tmp_path: Pat
     async with DevServer(db=db, port=first.port) as second:
         client = await Client.connect(second.address)
         assert (await client.get_workflow_handle("kept").describe()).workflow_type == "NobodyServesIt"
+
+
+async def test_a_database_is_one_servers_at_a_time(tmp_path: Path) -> None:
+    db = tmp_path / "dev.db"
+    (tmp_path / "link.db").symlink_to(db)
+    async with DevServer(db=db):
+        for name in (db, tmp_path / "link.db"):
+            with pytest.raises(ServerError) as caught:
+                await DevServer(db=name).start()
+            assert f"another development server (process {os.getpid()}) keeps its state in {db}" in str(caught.value)
+            assert "--db" in (caught.value.hint or "")
+    async with DevServer(db=db):
+        pass
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ties a foreign program to its parent")
+async def test_a_database_is_let_go_by_a_process_that_is_killed(tmp_path: Path) -> None:
+    script = """
+        import sys, time
+        from cli.server import DevServer
+        with DevServer(db=sys.argv[1]):
+            print("up", flush=True)
+            time.sleep(60)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "dev.db")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"up\n"
+        with pytest.raises(ServerError, match=f"process {holder.pid}"):
+            await DevServer(db=tmp_path / "dev.db").start()
+        holder.kill()
+    deadline = time.monotonic() + 5
+    while True:  # until its server has ended too
+        try:
+            async with DevServer(db=tmp_path / "dev.db"):
+                return
+        except ServerError:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
 
 
 async def test_a_cancelled_start_leaves_nothing_behind() -> None:

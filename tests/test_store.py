@@ -305,6 +305,41 @@ async def test_a_memory_store_lives_in_one_object() -> None:
         await Store.open("memory://").get(ref)
 
 
+async def test_a_blob_is_found_by_the_beginning_of_its_digest(store: Store, folder: Path) -> None:
+    ref = await store.put(b"some data")
+    text = ref.digest.removeprefix("sha256:")
+    blob_file(folder, ref).with_name(text[2:] + "#1").write_bytes(b"some")  # of a process that was killed half-way
+    fresh = Store.open(str(folder), reading=True)
+    for given in (ref.digest, text, ref.digest[:11], text[:9], f" {text[:4].upper()}\n"):
+        assert await fresh.find(given) == Ref(digest=ref.digest, size=9)
+    for given in ("", "sha256:", "abc", "sha256:zzzz", text + "0", "../" * 10, "md5:" + text, "*" * 5000):
+        with pytest.raises(StoreError, match="is no digest") as caught:
+            await fresh.find(given)
+        assert caught.value.code == "bad_ref"
+    other = "0" * 64 if text[0] != "0" else "1" * 64
+    for given in (other, other[:4], text[:4] + other[:20]):
+        with pytest.raises(StoreError, match="no blob in the store") as caught:
+            await fresh.find(given)
+        assert caught.value.code == "blob_missing"
+
+
+async def test_the_beginning_of_several_digests_is_refused_with_them(store: Store, folder: Path) -> None:
+    ref = await store.put(b"some data")
+    name = blob_file(folder, ref).name
+    blob_file(folder, ref).with_name(name[:10] + "0" * (len(name) - 10)).write_bytes(b"another")
+    with pytest.raises(StoreError, match="2 blobs") as caught:
+        await store.find(ref.digest[:12])
+    assert caught.value.code == "bad_ref"
+    assert await store.find(ref.digest) == await store.find(ref.digest[:40])
+
+
+async def test_who_only_reads_needs_a_folder_that_is_there_and_makes_none(folder: Path) -> None:
+    with pytest.raises(LoadError, match="there is no such folder") as caught:
+        Store.open(str(folder), reading=True)
+    assert "as it is set for the workers" in (caught.value.problems[0].hint or "")
+    assert not folder.exists()
+
+
 class Bucket:
     """As much of S3 as a store needs."""
 
@@ -359,6 +394,7 @@ async def test_an_object_store_is_used_by_its_url_and_its_own_variables(bucket: 
     await fresh.put(data)
     assert bucket.requests == ["HEAD", "PUT", "HEAD"]
     assert await Store.open("s3://blobs/some/prefix").get(ref) == data
+    assert await Store.open("s3://blobs/some/prefix", reading=True).find(ref.digest) == ref
     with pytest.raises(StoreError, match="is not in the store s3://blobs/other"):
         await Store.open("s3://blobs/other").get(ref)
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 from activities.settings import VARIABLES
 from cli.server import DevServer, free_port
@@ -146,6 +148,47 @@ async def test_an_unknown_setting_is_warned_of(start_worker: StartWorker) -> Non
     assert "FERRATA_SLOT is no setting of Ferrata and has no effect: did you mean FERRATA_SLOTS?" in worker.read()
 
 
+async def test_all_that_is_wrong_with_the_settings_is_said_at_once(server: DevServer, tmp_path: Path) -> None:
+    modules = {
+        "FERRATA_FUNCTIONS": "no_functions",
+        "FERRATA_ACTIVITIES": "no_activities,none_either",
+        "FERRATA_MODELS": '{"small": {"provider": "nobody"}}',
+    }
+    wanted = ["no_functions", "no_activities", "none_either", "nobody"]
+    for env, more in (({}, []), ({"FERRATA_SLOTS": "many", "FERRATA_STOR": "x"}, ["FERRATA_SLOTS is `many`"])):
+        worker = WorkerProcess(server, tmp_path, env=modules | env)
+        worker.spawn()
+        assert await worker.wait() == EXIT_CONFIG
+        for words in wanted + more:
+            assert words in worker.read(), worker.read()
+    assert "FERRATA_STOR is no setting" in worker.read().splitlines()[0]
+
+
+async def test_the_log_tells_of_each_run_in_a_few_short_lines(start_worker: StartWorker, client: Client) -> None:
+    worker = await start_worker()
+    script = "def run(input):\n    fail('EMPTY', 'nothing\\nthere')"
+    graph = {
+        "name": "told",
+        "nodes": {"work": {"script": script, "on_fail": [{"escalate": {"queue": "told"}}], "optional": True}},
+    }
+    ends = {"good": graph, "bad": {"nodes": {"work": {"script": script}}}, "none": "no/such/graph", "wrong": 7}
+    for name, request in ends.items():
+        run = await client.start_workflow(
+            "RunGraph", {"graph": request}, id=f"told-{name}", task_queue=worker.task_queue
+        )
+        with suppress(WorkflowFailureError):
+            await run.result()
+    lines = [line.partition("orchestrator: ")[2] for line in worker.read().splitlines() if " INFO " in line]
+    told = [line for line in lines if line.startswith("run ")]
+    assert told[0] == "run told-good: started, graph told of 1 nodes"
+    assert re.fullmatch(r"run told-good: node work escalated to queue told as \S+ \[EMPTY\] nothing there", told[1])
+    assert told[2] == "run told-good: completed, failures: 1, escalations: 1"
+    assert told[4] == "run told-bad: failed at node work [EMPTY] nothing there"
+    assert told[5].startswith("run told-none: failed [unknown_graph] ")
+    assert told[6].startswith("run told-wrong: failed [bad_request] ")
+    assert len(told) == 7
+
+
 async def test_modules_of_the_working_folder_can_be_named(server: DevServer, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def hello() -> str:\n    return 'hello'\n")
     async with WorkerProcess(server, tmp_path, env={"FERRATA_FUNCTIONS": "mine"}, cwd=tmp_path) as worker:
@@ -190,4 +233,5 @@ def test_ferrata_dev_runs_both_and_an_interrupt_stops_both(tmp_path: Path) -> No
         process.wait()
     printed = log.read_text()
     assert "workflow start --address 127.0.0.1:" in printed
+    assert '--workflow-id hello-1 \\\n    --input \'{"graph": "examples/hello", ' in printed
     assert "Traceback" not in printed

@@ -6,12 +6,12 @@ no schemas, no clock but workflow time.
 
 from __future__ import annotations
 
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from workflows.arguments import OneArgument
 from workflows.escalation_queue import EscalationQueue
+from workflows.failures import DATA_CONVERTER
 from workflows.run_graph import RunGraph
 
 WORKFLOWS: list[type] = [RunGraph, EscalationQueue]
@@ -36,5 +36,5 @@ def replayer() -> Replayer:
         workflows=WORKFLOWS,
         workflow_runner=workflow_runner(),
         interceptors=INTERCEPTORS,
-        data_converter=pydantic_data_converter,
+        data_converter=DATA_CONVERTER,
     )

@@ -3,6 +3,7 @@ any code of the workflow could say so; this interceptor says it."""
 
 from __future__ import annotations
 
+from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.worker import (
@@ -34,6 +35,7 @@ class _Inbound(WorkflowInboundInterceptor):
         return await super().execute_workflow(input)
 
     async def handle_signal(self, input: HandleSignalInput) -> None:
-        if len(input.args) != 1:
+        # A signal that nobody handles by its name comes as name and list of arguments, whatever their number.
+        if len(input.args) != 1 and workflow.get_signal_handler(input.signal) is not None:
             input.args = [MALFORMED]
         await super().handle_signal(input)

@@ -14,6 +14,7 @@ from graph.plan import NodePlan
 from graph.state import Error, Execution, Progress, Usage
 from graph.values import JSON, trim
 from graph.wire import ESCALATE, AttemptRequest, AttemptResult, Entry, EscalateRequest, Feedback
+from workflows import logs
 from workflows.attempts import Below, Child, Interruptible, make_attempt
 from workflows.calls import AttemptFailed, call, check_cancelled
 from workflows.record import Record, now
@@ -184,6 +185,7 @@ class Climber:
             # The run still answers for it, though the queue never heard of it.
             entry.reason = trim(f"{entry.reason} (not handed to queue `{queue}`: {failure.error.message})")
         self.record.escalations.append(entry)
+        logs.escalated(entry, queue)
 
 
 def first_step(node: NodePlan) -> Progress:

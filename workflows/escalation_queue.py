@@ -1,16 +1,20 @@
 """EscalationQueue: one long-lived workflow per queue name, from which people drain what runs escalated.
 
-Draining marks, never deletes. Signal handlers never raise: what is malformed or matches nothing is counted.
+Draining marks, never deletes. Signal handlers never raise: what is malformed or matches nothing is counted, and the
+last of it is told by `all` with the reason.
 """
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ValidationError
 from temporalio import workflow
 from temporalio.common import RawValue
 
 from graph.errors import OperateError
-from graph.values import ANSWER_LIMIT, DEPTH_LIMIT, INLINE_LIMIT, JSON, encode
+from graph.nearest import suggest
+from graph.values import ANSWER_LIMIT, DEPTH_LIMIT, INLINE_LIMIT, JSON, encode, trim
 from graph.wire import ESCALATION_QUEUE, Entry
 from workflows.record import now
 from workflows.requests import NOTHING, read_json
@@ -18,12 +22,23 @@ from workflows.requests import NOTHING, read_json
 DEEPEST = DEPTH_LIMIT + 10
 """Levels of what comes in: a value that is as deep as values may be, and what is around it."""
 
+TOLD = 10
+"""Ignored signals, the last ones, that are told with a reason."""
+WORDS = 200
+"""Bytes of such a reason."""
+IDS = 3
+"""Ids that such a reason names before it only counts."""
+LONGEST_ID = 60
+"""Bytes of what was given as an id, or as a signal's name, in such a reason."""
+SIGNALS = ("enqueue", "drain")
+
 
 class Carried(BaseModel):
     """What one run of the queue hands to the next."""
 
     entries: list[Entry] = []
     ignored: dict[str, int] = {}
+    last_ignored: list[dict[str, JSON]] = []
 
 
 @workflow.defn(name=ESCALATION_QUEUE)
@@ -32,19 +47,26 @@ class EscalationQueue:
 
     @workflow.init
     def __init__(self, carried: RawValue = NOTHING) -> None:
+        wrong: ValueError | None = None
         try:
             state = Carried.model_validate(read_json(carried, DEEPEST) or {})
-        except ValueError:  # somebody started it by hand; failing here would block it, and all its signals, for ever
-            state = Carried(ignored={"start": 1})
+        except ValueError as error:
+            # Somebody started it by hand; failing here would block it, and all its signals, for ever.
+            state, wrong = Carried(), error
         self._entries = {entry.id: entry for entry in state.entries}
         self._ignored = state.ignored
+        self._last_ignored = state.last_ignored[-TOLD:]
+        if wrong is not None:
+            self._ignore("start", f"what it was started with is no state of a queue: {why(wrong)}")
 
     @workflow.run
     async def run(self, carried: RawValue = NOTHING) -> None:
         """Until it is terminated; continues as new when the server suggests and what it carries fits."""
         while True:
             await workflow.wait_condition(workflow.info().is_continue_as_new_suggested)
-            state = Carried(entries=list(self._entries.values()), ignored=self._ignored).model_dump()
+            state = Carried(
+                entries=list(self._entries.values()), ignored=self._ignored, last_ignored=self._last_ignored
+            ).model_dump()
             if len(encode(state)) <= ANSWER_LIMIT:
                 workflow.continue_as_new(state)
             await self._grown(len(self._entries))
@@ -57,11 +79,11 @@ class EscalationQueue:
         """Take an entry; the same id again changes nothing."""
         try:
             new = Entry.model_validate(read_json(entry, DEEPEST))
-        except ValueError:
-            self._ignore("enqueue")
+        except ValueError as error:
+            self._ignore("enqueue", f"it is no entry: {why(error)}")
             return
         if not new.id or too_large(entry):
-            self._ignore("enqueue")
+            self._ignore("enqueue", f"the entry has no id, or more than {INLINE_LIMIT} bytes")
             return
         self._entries.setdefault(new.id, new)
 
@@ -71,26 +93,43 @@ class EscalationQueue:
         16 KiB of JSON together: the queue keeps it."""
         try:
             data = read_json(request)
-        except ValueError:
-            data = None
+        except ValueError as error:
+            self._ignore("drain", str(error))
+            return
         ids = data.get("ids") if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(ids, list):
-            self._ignore("drain")
+            self._ignore("drain", 'it must be an object with a list of ids: {"ids": ["ID"]}')
             return
         resolution = {key: data.get(key) for key in ("action", "value", "by", "note")}
-        if len(encode(resolution)) > INLINE_LIMIT:
-            self._ignore("drain")
+        size = len(encode(resolution))
+        if size > INLINE_LIMIT:
+            self._ignore("drain", f"action, value, note and by have {size} bytes; at most {INLINE_LIMIT} are kept")
             return
+        unknown: list[JSON] = []
+        drained: list[JSON] = []
         for entry_id in ids:
             entry = self._entries.get(entry_id) if isinstance(entry_id, str) else None
-            if entry is None or entry.drained_at is not None:
-                self._ignore("drain")
-                continue
-            entry.drained_at = now()
-            entry.resolution = {**resolution, "at": now()}
+            if entry is None:
+                unknown.append(entry_id)
+            elif entry.drained_at is not None:
+                drained.append(entry_id)
+            else:
+                entry.drained_at = now()
+                entry.resolution = {**resolution, "at": now()}
+        if unknown or drained:
+            parts = (("unknown", unknown), ("drained already", drained))
+            told = "; ".join(named(text, which) for text, which in parts if which)
+            self._ignore("drain", told, len(unknown) + len(drained))
 
-    def _ignore(self, signal: str) -> None:
-        self._ignored[signal] = self._ignored.get(signal, 0) + 1
+    @workflow.signal(dynamic=True)
+    def other(self, name: str, args: Sequence[RawValue]) -> None:
+        """A signal that a queue doesn't have: a misspelt one, most likely."""
+        self._ignore("unknown", f"a queue has no signal `{trim(name, LONGEST_ID)}`; {suggest(name, SIGNALS)}")
+
+    def _ignore(self, signal: str, reason: str, count: int = 1) -> None:
+        self._ignored[signal] = self._ignored.get(signal, 0) + count
+        told = {"signal": signal, "at": now(), "reason": trim(reason, WORDS)}
+        self._last_ignored = [*self._last_ignored, told][-TOLD:]
 
     @workflow.query
     def outstanding(self, cursor: RawValue = NOTHING) -> dict[str, JSON]:
@@ -99,8 +138,9 @@ class EscalationQueue:
 
     @workflow.query
     def all(self, cursor: RawValue = NOTHING) -> dict[str, JSON]:
-        """All entries, as `outstanding`, and how many signals were ignored because they matched nothing."""
-        return {**self._answer(list(self._entries.values()), cursor), "ignored": self._ignored}
+        """All entries, as `outstanding`; how much was ignored because it matched nothing, and the last of it."""
+        answer = self._answer(list(self._entries.values()), cursor)
+        return {**answer, "ignored": self._ignored, "last_ignored": self._last_ignored}
 
     def _answer(self, entries: list[Entry], cursor: RawValue) -> dict[str, JSON]:
         """As many as fit in an answer; `total` counts them all.
@@ -125,6 +165,21 @@ class EscalationQueue:
             shown.append(data)
         following = start + len(shown)
         return {"entries": shown, "total": len(entries), "next": following if following < len(entries) else None}
+
+
+def why(error: ValueError) -> str:
+    """What is wrong, in one line: of pydantic's many, the first."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+def named(text: str, ids: list[JSON]) -> str:
+    """``text`` and the first of ``ids``, which may be anything."""
+    shown = [trim(which if isinstance(which, str) else encode(which).decode(), LONGEST_ID) for which in ids[:IDS]]
+    more = f" and {len(ids) - IDS} more" if len(ids) > IDS else ""
+    return f"{text}: {', '.join(shown)}{more}"
 
 
 def too_large(entry: RawValue) -> bool:

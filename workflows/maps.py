@@ -13,8 +13,8 @@ from temporalio import workflow
 
 from graph.ladder import Climb, Escalation
 from graph.plan import NodePlan
-from graph.state import Attempt, Error, Execution, Usage
-from graph.values import Ref, Value
+from graph.state import ITEM_STATUSES, Attempt, Error, Execution, Usage
+from graph.values import JSON, Ref, Value, trim
 from graph.wire import (
     CHUNK,
     COLLECT,
@@ -94,7 +94,7 @@ class MapRun:
         )
         if pinned.skipped or pinned.items is None:
             return 0, None
-        self.execution.items = {"items": pinned.count}
+        self.execution.items = {"items": pinned.count, **dict.fromkeys(ITEM_STATUSES, 0)}
         results = await self._chunks(scope, pinned.items, pinned.count, usage)
         request = CollectRequest(scope=scope, node=self.node.name, items=pinned.items, results=results)
         collected = await call(
@@ -147,16 +147,28 @@ class MapRun:
     async def _escalate(self, collected: Collected) -> None:
         """Hand over the escalated items, as one entry for each queue."""
         for queue, ref in collected.escalated.items():
+            sample = collected.samples.get(queue, [])
             entry = Entry(
                 id=str(workflow.uuid4()),
                 run=self.record.run.id,
                 node=self.node.name,
                 code="items_escalated",
-                reason=f"{ref.count} items of `{self.node.name}` used up their ladders",
+                reason=used_up(self.node.name, ref.count or 0, sample),
                 ref=ref,
                 count=ref.count,
+                sample=sample,
                 resolved=0,
                 attempts=1,
                 at=now(),
             )
             await self.climber.enqueue(self.node, entry, queue)
+
+
+def used_up(node: str, count: int, sample: list[dict[str, JSON]]) -> str:
+    """The reason of an entry for ``count`` items, quoting the first."""
+    items, ladders = ("item", "its ladder") if count == 1 else ("items", "their ladders")
+    whose = f"{count} {items} of `{node}` used up {ladders}"
+    if not sample:
+        return whose
+    first = sample[0]
+    return trim(f"{whose}; the first: item {first.get('index')}: {first.get('reason')}")

@@ -13,6 +13,8 @@ from graph.values import ARGUMENTS_LIMIT, INLINE_LIMIT, JSON, Ref, Value
 from graph.wire import PACK, Entry, PackRequest, RunInfo, Scope
 from workflows.calls import AttemptFailed, call
 
+MOST_PREVIOUS = 20
+"""Runs before this one that are remembered."""
 REF_SIZE = 256
 """Bytes that a reference takes in an activity's arguments, at most."""
 
@@ -45,8 +47,8 @@ class Record:
         """Nodes that started because something failed."""
         self.warnings: list[str] = []
         self._maps = [node.name for node in plan.nodes if node.map]
-        self.previous: str | None = None
-        """The run that this one goes on from."""
+        self.previous: list[str] = []
+        """The runs that this one goes on from, the latest first."""
         self._last_id = 0
         self._packed: dict[tuple[str, ...], Scope] = {}
 
@@ -63,6 +65,17 @@ class Record:
     def escalated(self) -> int:
         """How many escalations this run and its child runs made."""
         return len(self.escalations) + self.child_escalations
+
+    @property
+    def failed(self) -> int:
+        """How many failures this run and its child runs had: failed nodes, and failed or escalated items of maps."""
+        total = self.child_failures + self.counts["failed"]
+        for name in self._maps:
+            node = self.nodes[name]
+            items = (node.executions[-1].items if node.executions else None) or {}
+            if lost := items.get("failed", 0) + items.get("escalated", 0):  # in place of their node
+                total += lost - (node.status == "failed")
+        return total
 
     @property
     def statuses(self) -> dict[str, NodeStatus]:
@@ -82,7 +95,7 @@ class Record:
         record.child_failures = snapshot.child_failures
         record.failures = list(snapshot.failures)
         record.handlers = frozenset(snapshot.handlers)
-        record.previous = snapshot.run
+        record.previous = [snapshot.run, *snapshot.previous][:MOST_PREVIOUS]
         record._last_id = snapshot.last_id
         return record
 
@@ -105,6 +118,7 @@ class Record:
             child_failures=self.child_failures,
             failures=self.failures,
             handlers=sorted(self.handlers),
+            previous=self.previous,
             error=error,
         )
 
@@ -125,7 +139,8 @@ class Record:
         sources = [
             {"node": name, "execution": self.nodes[name].executions[-1].id}
             for name in node.uses
-            if self.nodes[name].executions
+            # A redrive leaves executions behind that this run didn't make: such a node may be skipped this time.
+            if self.nodes[name].executions and self.nodes[name].status not in ("idle", "skipped")
         ]
         execution = Execution(self._last_id, sources)
         self.mark(node.name, "active")

@@ -16,6 +16,7 @@ from graph.errors import Failure
 from graph.nearest import suggest
 from graph.values import ANSWER_LIMIT, DEPTH_LIMIT, JSON, check_depth, encode
 from graph.wire import LoadRequest
+from workflows import logs
 
 KEYS = ("graph", "input", "resume", "redrive")
 EXAMPLE = """{"graph": "examples/licenses/graph.yaml", "input": {...}}"""
@@ -63,7 +64,7 @@ def read_request(raw: RawValue) -> LoadRequest:
     try:
         data = read_json(raw, DEPTH_LIMIT + 1)  # the object around input and graph
     except ValueError as error:
-        raise refusal("bad_request", f"the run's input can't be read: {error}") from error
+        raise refusal("bad_request", f"the run's input can't be read: {error}") from None
     if not isinstance(data, dict):
         raise refusal("bad_request", f"the run's input must be an object such as {EXAMPLE}, not {json_type(data)}")
     if "compiled" in data:
@@ -90,12 +91,13 @@ def read_child(data: dict[str, Any]) -> LoadRequest:
     """The request of a child run, sent by its parent."""
     try:
         return LoadRequest.model_validate({key: data.get(key) for key in ("compiled", "value", "resume")})
-    except ValidationError as error:
-        raise refusal("bad_request", "`compiled` is what a parent run sends; give `graph` instead") from error
+    except ValidationError:
+        raise refusal("bad_request", "`compiled` is what a parent run sends; give `graph` instead") from None
 
 
 def refusal(code: str, message: str) -> ApplicationError:
     """A run that ends before it began."""
+    logs.failed(code, message)
     envelope = {"status": "failed", "error": {"code": code, "message": message, "node": None, "details": {}}}
     return ApplicationError(message, envelope, type=code, non_retryable=True)
 

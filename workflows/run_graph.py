@@ -16,6 +16,7 @@ from graph.snapshot import Snapshot, join, pages
 from graph.state import Error
 from graph.values import ANSWER_LIMIT, JSON, Value, trim
 from graph.wire import EVALUATE, LOAD, RESTORE, RUN_GRAPH, EvaluateRequest, Loaded, LoadRequest, Page, RunInfo
+from workflows import logs
 from workflows.calls import AttemptFailed, call
 from workflows.record import Record
 from workflows.requests import NOTHING, read_json, read_request
@@ -66,6 +67,7 @@ class RunGraph:
         record = self._record = await self._begin(loaded, run)
         self._registered = loaded.search_attributes
         self._show("running")
+        logs.started(run.graph, len(loaded.plan.nodes))
         if self._error is not None:
             raise self._fail(record, self._error)
         try:
@@ -78,11 +80,13 @@ class RunGraph:
             raise self._fail(record, failure.error) from None
         except asyncio.CancelledError:
             self._show("cancelled")
+            logs.cancelled()
             raise
         if output is None:
             raise self._fail(record, None)
         self._show("completed")
         envelope = self._envelope(record, "completed")
+        logs.completed(envelope["failures"], envelope["escalations"])
         if wanted.compiled is not None:
             return {**envelope, "output": output.model_dump()}
         if output.ref is not None:
@@ -110,9 +114,11 @@ class RunGraph:
             self._status = "failed"
             error = failure.error
             envelope = {"status": "failed", "error": {**error.to_json(), "node": None}}
+            logs.failed(error.code, error.message)
             raise ApplicationError(error.message, envelope, type=error.code, non_retryable=True) from None
         except asyncio.CancelledError:
             self._status = "cancelled"
+            logs.cancelled()
             raise
 
     async def _output(self, record: Record, *, child: bool) -> Value:
@@ -135,6 +141,7 @@ class RunGraph:
             error = record.nodes[node].executions[-1].error
             assert error is not None, "a failed node has an error"
         self._show("failed")
+        logs.failed(error.code, error.message, node)
         envelope = self._envelope(record, "failed")
         envelope["error"] = {**error.to_json(), "node": node}
         envelope["failed"] = record.failures
@@ -146,7 +153,7 @@ class RunGraph:
             "status": status,
             "usage": record.usage.to_json(),
             "escalations": record.escalated,
-            "failures": views.failures(record.nodes) + record.child_failures,
+            "failures": record.failed,
             "nodes": dict(record.statuses),
         }
 
@@ -192,6 +199,7 @@ class RunGraph:
             list(record.running),
             record.map_items(),
             record.escalated,
+            record.failed,
             record.warnings,
         )
 

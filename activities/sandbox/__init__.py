@@ -1,6 +1,6 @@
 """Scripts and expressions in a sandbox: CPython compiled to wasm, with no way out but the host's two functions.
 
-``guest/`` is what runs inside; ``build`` makes it one component; ``engine`` and ``guests`` run it within limits;
+``guest/`` is what runs inside; ``builder`` makes it one component; ``engine`` and ``guests`` run it within limits;
 :class:`Sandbox` is the interface. Security rests on the component importing nothing, not on what the guest refuses.
 """
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import logging
 import os
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from graph.errors import FerrataError
 GUEST = Path(__file__).parent / "guest"
 SUFFIX = ".wasm"
 BUILDER = "componentize-py"
+
+log = logging.getLogger("sandbox")
 
 
 def guest_files() -> list[Path]:
@@ -52,6 +55,7 @@ def ensure_component(folder: Path) -> Path:
     with cache.lock(folder):
         if found := cache.find(folder, key, SUFFIX):
             return found
+        log.info("building the script sandbox (about 25 s, once) ...")
         return cache.store(folder, key, SUFFIX, _build())
 
 

@@ -24,9 +24,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 
 def default_cache() -> Path:
-    """``$FERRATA_CACHE/sandbox``, or ``.ferrata/sandbox`` under the project's root."""
-    root = os.environ.get("FERRATA_CACHE")
-    return Path(root).expanduser().resolve() / "sandbox" if root else PROJECT / ".ferrata" / "sandbox"
+    """``$FERRATA_CACHE``, as a worker's settings read it, or ``.ferrata/sandbox`` under the project's root."""
+    folder = os.environ.get("FERRATA_CACHE", "").strip()
+    return Path(folder).absolute() if folder else PROJECT / ".ferrata" / "sandbox"
 
 
 def open_cache(folder: Path) -> None:

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import ctypes
 import hashlib
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ TICK = 0.02
 SUFFIX = ".cwasm"
 CONFIGURATION = f"fuel epoch nan stack={WASM_STACK}"
 """Part of the cache key; changes with :func:`engine`."""
+
+log = logging.getLogger("sandbox")
 
 
 @once
@@ -67,6 +70,7 @@ def load_component(path: Path, folder: Path) -> component.Component:
     with cache.lock(folder):
         if (loaded := _load(folder, key)) is not None:
             return loaded
+        log.info("compiling the script sandbox for this machine (about 10 s, once) ...")
         try:
             compiled = component.Component(engine(), wasm)
         except WasmtimeError as error:

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from wasmtime import component
 
@@ -115,7 +115,10 @@ class Sandbox:
         ]
 
     def check_syntax(self, source: str, filename: str, first_line: int = 1) -> list[Problem]:
-        """What is wrong with a script before it runs: not Python (3.14), or no ``run(input)``. Nothing is executed."""
+        """What is wrong with a script before it runs: not Python (3.14), no ``run(input)``, missing imports.
+
+        Nothing is executed. Problems of another code than ``bad_script`` are warnings.
+        """
         limits = SandboxLimits()
         guest = self._take(limits.memory)
         try:
@@ -123,8 +126,7 @@ class Sandbox:
         except Failure as failure:  # nested too deeply for the parser's stack
             return [Problem(code="bad_script", message=failure.message, file=filename, line=first_line)]
         self._put_back(guest, len(source))
-        hint = "docs/scripts.md shows one"
-        return [Problem(code="bad_script", file=filename, hint=hint, **found) for found in json.loads(answer)]
+        return [_problem(found, filename) for found in json.loads(answer)]
 
     def modules(self) -> list[str]:
         """The standard modules that scripts may import."""
@@ -164,6 +166,12 @@ def _release(warm: list[Guest], linker: component.Linker, code: component.Compon
 def as_text(json_text: bytes | str) -> str:
     """JSON text as a string."""
     return json_text if isinstance(json_text, str) else json_text.decode()
+
+
+def _problem(found: dict[str, Any], filename: str) -> Problem:
+    imports = found["message"].startswith(("import ", "this fails if it is reached: import "))
+    hint = "docs/scripts.md lists the modules there are" if imports else None
+    return Problem(**{"code": "bad_script", "file": filename, "hint": hint, **found})
 
 
 def _start(cancel: Cancel | None) -> None:

@@ -1,19 +1,30 @@
-"""The licence example from start to end: a server, a worker, one run on the real environment, its report.
+"""The licence example from start to end: a server, a worker, one run on what is really installed, its report.
 
-    python -m examples.licenses.demo [--path FOLDER] [--keep]
+    python -m examples.licenses.demo [--path FOLDER ...] [--keep]
 
 Starts everything it needs and stops it again, also on Ctrl-C and SIGTERM.
 """
 
 from __future__ import annotations
 
+import signal
+import sys
+
+if __name__ == "__main__":
+
+    def at_once(number: int, _: object) -> None:
+        """Ctrl-C before anything is started: imports take a second, and their traceback would tell nobody anything."""
+        print("stopped", flush=True)
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGINT, at_once)
+
 import argparse
 import asyncio
 import json
 import os
 import shlex
-import signal
-import sys
+import site
 import sysconfig
 import tempfile
 from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -43,6 +54,10 @@ STOP_SECONDS: Final = 45.0
 POLL_SECONDS: Final = 0.2
 BAR: Final = 20
 
+STOPPING: Final = """
+Server and worker stop now. `make demo DEMO_ARGS=--keep` keeps them up and shows the commands to look further and to
+drain what was escalated; `make dev` starts both for runs of your own."""
+
 Handle = WorkflowHandle[Any, Any]
 
 
@@ -55,17 +70,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.licenses.demo", description="Audit licences, for real.")
     parser.add_argument(
         "--path",
-        default=sysconfig.get_path("purelib"),
-        help="site-packages folder or root of a virtual environment (default: this project's own)",
+        nargs="+",
+        default=environments(),
+        help="site-packages folders or roots of virtual environments (default: this project's own, and the Python "
+        "installation that it was made from)",
     )
     parser.add_argument("--keep", action="store_true", help="keep server and worker up after the report, until Ctrl-C")
     options = parser.parse_args(arguments)
     console = Console(highlight=False)
     try:
-        return asyncio.run(until_told(console, demo(console, Path(options.path).absolute(), options.keep)))
+        paths = [str(Path(path).absolute()) for path in options.path]
+        return asyncio.run(until_told(console, demo(console, paths, options.keep)))
     except (DemoFailed, FerrataError, OSError) as error:
         console.print(f"[bold red]The demo failed:[/] {escaped(str(error))}", soft_wrap=True)
         return 1
+
+
+def environments() -> list[str]:
+    """This environment's packages, and those of the Python that it was made from, if anything is installed there."""
+    prefix, version = Path(sys.base_prefix), f"python{sys.version_info.major}.{sys.version_info.minor}"
+    folders = [
+        Path(sysconfig.get_path("purelib")),
+        *map(Path, site.getsitepackages([sys.base_prefix])),
+        prefix / "lib" / "python3" / "dist-packages",  # Debian's own
+        prefix / "local" / "lib" / version / "dist-packages",
+    ]
+    distinct = {folder.resolve(): str(folder) for folder in reversed(folders)}
+    return [
+        shown
+        for folder, shown in reversed(distinct.items())
+        if any(next(folder.glob(pattern), None) for pattern in ("*.dist-info", "*.egg-info"))
+    ]
 
 
 async def until_told(console: Console, work: Coroutine[Any, Any, int]) -> int:
@@ -87,7 +122,7 @@ async def until_told(console: Console, work: Coroutine[Any, Any, int]) -> int:
         return 128 + told[0] if told else 1
 
 
-async def demo(console: Console, path: Path, keep: bool) -> int:
+async def demo(console: Console, paths: list[str], keep: bool) -> int:
     """One whole demo. Returns its exit code.
 
     Raises:
@@ -105,21 +140,21 @@ async def demo(console: Console, path: Path, keep: bool) -> int:
                 client = await Client.connect(server.address)
                 handle: Handle = await client.start_workflow(
                     "RunGraph",
-                    {"graph": GRAPH, "input": {"path": str(path)}},
+                    {"graph": GRAPH, "input": {"path": paths}},
                     id=RUN_ID,
                     task_queue=TASK_QUEUE,
                 )
-                console.print(f"run `{RUN_ID}` of {GRAPH} on {path}", soft_wrap=True)
+                console.print(f"run `{RUN_ID}` of {GRAPH} on {' and '.join(paths)}", soft_wrap=True, markup=False)
                 result = await outcome(console, handle, process, Path(folder, "worker.log"))
                 entries: list[dict[str, Any]] = await handle.query("escalations") or []
                 if result is not None:
                     show_report(console, result)
                 show_escalations(console, entries)
-                show_commands(console, server, entries)
                 if keep:
+                    show_commands(console, server, entries)
                     await stay(console)
                 else:
-                    console.print("\nServer and worker stop now: `--keep` keeps them up, and so does `make dev`.")
+                    console.print(STOPPING, soft_wrap=True)
     return 0 if result is not None else 1
 
 
@@ -272,7 +307,7 @@ def show_report(console: Console, envelope: dict[str, Any]) -> None:
 def show_escalations(console: Console, entries: list[dict[str, Any]]) -> None:
     """The run's entries in the escalation queue: one for each batch of a map's items."""
     if not entries:
-        console.print("nothing was escalated")
+        console.print("nothing was escalated: no distribution was left to a person")
     for entry in entries:
         console.print(f"escalation {entry['id']}: {escaped(entry['reason'])}", soft_wrap=True)
 
@@ -292,7 +327,7 @@ def show_commands(console: Console, server: DevServer, entries: list[dict[str, A
             f"{temporal} signal {where} escalations --name drain --input {shlex.quote(drain)}",
             f"{temporal} query {where} escalations --type all",
         ]
-    console.print("\nLook further while the server is up:")
+    console.print("\nLook further, in another terminal:")
     for command in commands:
         console.print(f"  {command}", soft_wrap=True, markup=False)
 

@@ -61,7 +61,7 @@ class Distribution(TypedDict):
 class Environment(TypedDict):
     """Where the distributions were found."""
 
-    path: str
+    path: str | list[str]
     folders: list[str]
     duplicates: int
     """Metadata folders that name a distribution and version already listed."""
@@ -72,18 +72,19 @@ class Installed(TypedDict):
     environment: Environment
 
 
-def list_distributions(path: str) -> Installed:
-    """Every distribution installed under ``path``: a site-packages folder, or the root of a virtual environment.
+def list_distributions(path: str | list[str]) -> Installed:
+    """Every distribution installed under ``path``: a site-packages folder, the root of a virtual environment, or
+    several of them.
 
     Sorted by name, then version; the same name and version twice is listed once. Broken metadata doesn't stop it:
     the distribution is listed with what could be read and ``problems``.
 
     Raises:
         ApplicationError: type ``bad_path`` if ``path`` is no folder that can be read, ``nothing_installed`` if no
-            distribution is installed there. The type becomes the node's code.
+            distribution is installed there, or in any of several. The type becomes the node's code.
     """
-    root = _folder(path)
-    folders = _site_packages(root)
+    roots = [_folder(one) for one in ([path] if isinstance(path, str) else path)]
+    folders = list(dict.fromkeys(folder for root in roots for folder in _site_packages(root)))
     found = sorted(
         ((_read(entry), entry) for folder in folders for entry in _metadata(folder)),
         key=lambda pair: (normalised(pair[0]["name"]), pair[0]["version"] or "", str(pair[1])),
@@ -97,10 +98,11 @@ def list_distributions(path: str) -> Installed:
             "and no lib/python*/site-packages that does",
             type="nothing_installed",
         )
+    shown = [_printable(str(root)) for root in roots]
     return {
         "distributions": list(distinct.values()),
         "environment": {
-            "path": _printable(str(root)),
+            "path": shown[0] if isinstance(path, str) else shown,
             "folders": [_printable(str(folder)) for folder in folders],
             "duplicates": len(found) - len(distinct),
         },

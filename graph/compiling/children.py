@@ -16,6 +16,7 @@ from graph.values import JSON
 
 MOST_NESTED = 20
 """Graphs within graphs."""
+ENDINGS = (".yaml", ".yml", ".json")
 
 
 def compile_child(
@@ -30,6 +31,11 @@ def compile_child(
         place.problem("too_large", f"graphs nest at most {MOST_NESTED} deep", path)
         return None
     if isinstance(given, dict):
+        file = next((given[key] for key in ("file", "path", "name") if key in given), None)
+        if isinstance(file, str) and file.endswith(ENDINGS) and "nodes" not in given:
+            message = "`graph` is the path itself, or an object with `nodes`"
+            place.problem("wrong_type", message, path, f"write `graph: {file[:100]}`")
+            return None
         inner = Context(
             context.session,
             place.at(*path),
@@ -50,7 +56,7 @@ def _from_file(context: Context, given: str, path: Path) -> CompiledGraph | None
     try:
         file = context.files.child(given)
     except FileProblem as problem:
-        place.problem("bad_file", str(problem), path)
+        place.problem("bad_file", str(problem), path, problem.hint)
         return None
     trail = [included.identity for included in context.trail]
     if file.identity in trail:

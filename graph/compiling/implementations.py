@@ -64,8 +64,8 @@ class Implementations:
         if self._context.world.function is not None:
             found = self._context.world.function(name)
             if isinstance(found, str):
-                hint = "the worker's list of modules is FERRATA_FUNCTIONS"
-                self._context.place.problem("unknown_function", found, path, hint)
+                message, _, mend = found.partition(" -> ")
+                self._context.place.problem("unknown_function", message, path, mend or None)
                 return None
         return Implementation(kind="function", id=f"function:{name}", function=name)
 

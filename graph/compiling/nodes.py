@@ -23,6 +23,7 @@ from graph.compiling.implementations import Implementations, model_served
 from graph.compiling.ladders import Ladder
 from graph.compiling.limits import node_limits
 from graph.compiling.outputs import compile_checks
+from graph.mends import KIND_LIKE
 from graph.nearest import suggest
 from graph.problems import Path
 from graph.spec import KINDS, NodeSpec
@@ -130,7 +131,7 @@ class NodeCompiler:
         if not given:
             if not any(self._context.is_broken(*self._path, key) for key in ("block", "wait")):
                 broken = [cut[2] for cut in self._context.broken if cut[:2] == self._path and len(cut) == 3]
-                if not any(suggest(str(key), KINDS).startswith("did") for key in broken):
+                if not any(key in KIND_LIKE or suggest(str(key), KINDS).startswith("did") for key in broken):
                     kinds = ", ".join(f"`{kind}`" for kind in KINDS)
                     message = f"`{self.draft.name}` has no kind: it needs one of {kinds}"
                     place.problem("no_kind", message, self._path, key=True)

@@ -11,11 +11,13 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from graph.compiling.context import Context
+from graph.compiling.keywords import misspelt_keywords
 from graph.files import FileProblem
 from graph.problems import Path
 from graph.spec_errors import json_type
 from graph.values import JSON
 
+TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -25,6 +27,8 @@ def load_schema(context: Context, given: JSON, path: Path) -> JSON:
         return _from_file(context, given["file"], path)
     found = _fault(given)
     if found is None:
+        for where, message, mend in misspelt_keywords(given):
+            context.place.warn("unknown_keyword", message, (*path, *where), mend, key=True)
         return given
     message, where, hint = found
     context.place.problem("bad_schema", f"{_shown(where)}: {message}", (*path, *where), hint)
@@ -36,7 +40,7 @@ def _from_file(context: Context, file: str, path: Path) -> JSON:
         text = context.files.read(file).decode()
         schema = json.loads(text)
     except FileProblem as problem:
-        context.place.problem("bad_file", str(problem), (*path, "file"))
+        context.place.problem("bad_file", str(problem), (*path, "file"), problem.hint)
         return None
     except UnicodeDecodeError:
         context.place.problem("bad_schema", f"`{file}` isn't UTF-8 text", (*path, "file"))
@@ -50,6 +54,9 @@ def _from_file(context: Context, file: str, path: Path) -> JSON:
         return None
     found = _fault(schema)
     if found is None:
+        for where, message, mend in misspelt_keywords(schema):
+            shown = f"{_shown(where[:-1])} in `{file}`: {message}"
+            context.place.in_file(file, "unknown_keyword", shown, None, None, mend, warning=True)
         return schema
     message, where, hint = found
     context.place.in_file(file, "bad_schema", f"{_shown(where)} in `{file}`: {message}", None, None, hint)
@@ -59,7 +66,10 @@ def _from_file(context: Context, file: str, path: Path) -> JSON:
 def _fault(schema: Any) -> tuple[str, Path, str | None] | None:
     """What is wrong with ``schema``, where in it, and the mend."""
     if not isinstance(schema, dict | bool):
-        return f"a schema is an object (or true or false), not {json_type(schema)}", (), None
+        mend = None
+        if isinstance(schema, str):
+            mend = f"write `{{{'type' if schema in TYPES else 'file'}: {schema[:60]}}}`"
+        return f"a schema is an object (or true or false), not {json_type(schema)}", (), mend
     try:
         dialect = schema.get("$schema", DIALECT) if isinstance(schema, dict) else DIALECT
         if not isinstance(dialect, str) or dialect.rstrip("#") != DIALECT:

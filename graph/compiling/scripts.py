@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from graph.compiled import ScriptSource
 from graph.compiling.context import Context
+from graph.errors import Problem
 from graph.files import FileProblem
 from graph.problems import Path
 from graph.spec import ScriptSpec
 
 LARGEST_SCRIPT = 512 * 1024
 """Bytes of a script's text."""
-HINT = "write `def run(input):` and return its output"
 
 
 def load_script(context: Context, spec: ScriptSpec, path: Path, inline: Path) -> ScriptSource | None:
@@ -29,7 +29,7 @@ def load_script(context: Context, spec: ScriptSpec, path: Path, inline: Path) ->
     try:
         text = context.files.read(spec.file).decode("utf-8-sig")
     except FileProblem as problem:
-        context.place.problem("bad_file", str(problem), (*path, "file"))
+        context.place.problem("bad_file", str(problem), (*path, "file"), problem.hint)
         return None
     except UnicodeDecodeError:
         context.place.problem("bad_script", f"`{spec.file}` isn't UTF-8 text", (*path, "file"))
@@ -44,20 +44,21 @@ class _Reporter:
     def __init__(self, context: Context, file: str | None, path: Path) -> None:
         self._context, self._file, self._path = context, file, path
 
-    def __call__(self, message: str, line: int, column: int, hint: str | None = None) -> bool:
-        place = self._context.place
+    def __call__(self, problem: Problem) -> None:
+        place, code, line, column = self._context.place, problem.code, problem.line or 1, problem.column or 1
+        warning = code != "bad_script"
         if self._file is not None:
-            place.in_file(self._file, "bad_script", message, line, column, hint)
+            place.in_file(self._file, code, problem.message, line, column, problem.hint, warning)
         else:
-            place.in_text(self._path, line, column, "bad_script", message, hint)
-        return False
+            place.in_text(self._path, line, column, code, problem.message, problem.hint, warning)
 
 
 def _sound(context: Context, source: ScriptSource, report: _Reporter) -> bool:
     if len(source.text.encode(errors="replace")) > LARGEST_SCRIPT:
-        return report(f"the script is larger than {LARGEST_SCRIPT // 1024} KiB", 1, 1)
+        report(Problem(code="bad_script", message=f"the script is larger than {LARGEST_SCRIPT // 1024} KiB"))
+        return False
     check = context.world.script
     found = check(source.text) if check is not None else []
     for problem in found:
-        report(problem.message, problem.line or 1, problem.column or 1, HINT if "run" in problem.message else None)
-    return not found
+        report(problem)
+    return all(problem.code != "bad_script" for problem in found)

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import wit_world  # type: ignore[import-not-found]  # generated during the build
 from componentize_py_types import Err  # type: ignore[import-not-found]  # likewise
 
+from . import checking, prelude
 from . import expressions as expression_language
-from . import prelude
 from .json_text import NotJSON, dumps, encode, loads
 
 OUTPUT = prelude.install(wit_world.log)
@@ -136,7 +136,7 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
             return dumps(
                 [{"message": f"the script doesn't parse: {_describe(error)}", "line": first_line, "column": 1}]
             )
-        return dumps(_check_run(tree, first_line))
+        return dumps(checking.findings(tree, first_line))
 
     def modules(self) -> str:
         return dumps(sorted(name for name in prelude.MODULES if name in sys.modules))
@@ -153,35 +153,6 @@ def _takes_feedback(function: Any) -> bool:
 
 def _compile(source: str, filename: str, first_line: int, flags: int = 0) -> Any:
     return compile("\n" * (first_line - 1) + source, filename, "exec", flags, dont_inherit=True)
-
-
-def _check_run(tree: ast.Module, first_line: int) -> list[dict[str, Any]]:
-    """That something at top level is called ``run``, and if it's a plain function, that it can be called with its
-    input, and with ``feedback`` if it has that."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.AsyncFunctionDef(name="run"):
-                return [
-                    {
-                        "message": "`run` is a plain function here: nothing can be awaited",
-                        "line": node.lineno,
-                        "column": node.col_offset + 1,
-                    }
-                ]
-            case ast.FunctionDef(name="run", args=args) if node in tree.body:
-                named = [*args.posonlyargs, *args.args]
-                needed = named[: len(named) - len(args.defaults)]
-                needed += [a for a, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default is None]
-                given = named[:1] + [a for a in (*args.args, *args.kwonlyargs) if a.arg == "feedback"]
-                if (named or args.vararg) and all(a in given for a in needed):
-                    return []
-                message = "`run` takes one argument, the input (and `feedback`, if it wants that)"
-                return [{"message": message, "line": node.lineno, "column": node.col_offset + 1}]
-            case ast.Name(id="run", ctx=ast.Store()) | ast.FunctionDef(name="run") | ast.alias(asname="run"):
-                return []
-            case ast.alias(name="run", asname=None) | ast.ClassDef(name="run"):
-                return []
-    return [{"message": "the script doesn't define `run(input)`", "line": first_line, "column": 1}]
 
 
 def _outcome(text: str, scope: dict[str, Any]) -> str:
@@ -222,10 +193,16 @@ def _script_error(error: BaseException, filename: str) -> Err:
     if isinstance(error, Failure):
         return _error(error.failure_class, error.message, {**(error.details or {}), **details}, error.code)
     if isinstance(error, prelude.Denied):
-        return _error("denied", _describe(error, named=False) + place, details)
+        return _error("denied", _placed(_describe(error, named=False), place), details)
     if isinstance(error, prelude.Unsupported):
-        return _error("unsupported", _describe(error, named=False) + place, details)
+        return _error("unsupported", _placed(_describe(error, named=False), place), details)
     return _error("script_error", _describe(error) + place, details)
+
+
+def _placed(message: str, place: str) -> str:
+    """``open at script.py:3: reading files needs ...``: the place belongs to what happened, not to the advice."""
+    what, colon, advice = message.partition(": ")
+    return what + place + colon + advice
 
 
 def _out_of_memory(who: str) -> Err:
