@@ -6,17 +6,19 @@ It survives a JSON round trip. A large one is cut into pages of nodes; the first
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
 from graph.compiled import CompiledGraph
 from graph.errors import LoadError, Problem
-from graph.state import NodeState, Usage
+from graph.saved import Number, SavedError, SavedNode, SavedUsage, faults
 from graph.values import JSON, Ref, Value, encode
 from graph.wire import Entry
 
 VERSION: Final = 1
+MOST_FAULTS: Final = 10
 PAGE_LIMIT: Final = 200 * 1024
 """Bytes of a page on its way through history."""
 
@@ -32,15 +34,17 @@ class Snapshot(BaseModel):
     started: str
     compiled: Ref
     input: Value
-    last_id: int
+    last_id: Number
     usage: dict[str, Any]
     nodes: dict[str, dict[str, Any]]
     values: dict[str, Value]
     escalations: list[Entry] = []
-    child_escalations: int = 0
-    child_failures: int = 0
+    child_escalations: Number = 0
+    child_failures: Number = 0
     failures: list[str] = []
     handlers: list[str] = []
+    previous: list[str] = []
+    """The runs that it goes on from, the latest first: child runs in flight may be known by their ids."""
     error: dict[str, Any] | None = None
     """The run's own error, if it failed by no node's (its deadline, its output)."""
 
@@ -58,11 +62,14 @@ def read_snapshot(data: JSON) -> Snapshot:
     try:
         snapshot = Snapshot.model_validate(data)
         for node in snapshot.nodes.values():
-            NodeState.from_snapshot(node)
-        Usage.from_json(snapshot.usage)
-    except (ValidationError, TypeError, KeyError, AttributeError) as error:
-        first = str(error).split("\n")[0]
-        raise bad_snapshot(f"what `resume` gives isn't a snapshot: {first}") from error
+            SavedNode.model_validate(node)
+        SavedUsage.model_validate(snapshot.usage)
+        if snapshot.error is not None:
+            SavedError.model_validate(snapshot.error)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise bad_snapshot(f"what `resume` gives isn't a snapshot: `{place}`: {first['msg']}") from error
     if snapshot.version != VERSION:
         raise bad_snapshot(f"the snapshot has version {snapshot.version}; this worker reads version {VERSION}")
     return snapshot
@@ -74,21 +81,33 @@ def bad_snapshot(message: str) -> LoadError:
 
 
 def pages(snapshot: dict[str, JSON], limit: int) -> list[dict[str, JSON]]:
-    """The snapshot's JSON cut into parts of about ``limit`` bytes; a node is never cut."""
-    rest = {key: value for key, value in snapshot.items() if key not in ("nodes", "values")}
+    """The snapshot's JSON cut into parts of about ``limit`` bytes; a node or an entry is never cut."""
+    rest = {key: value for key, value in snapshot.items() if key not in ("nodes", "values", "escalations")}
     found: list[dict[str, JSON]] = []
-    page: dict[str, JSON] = {**rest, "nodes": {}, "values": {}}
+    page: dict[str, JSON] = {**rest, **empty()}
     size = len(encode(rest))
+    for entry in snapshot["escalations"]:
+        more = len(encode(entry)) + 1
+        if page["escalations"] and size + more > limit:
+            found.append(page)
+            page, size = empty(), 0
+        page["escalations"].append(entry)
+        size += more
     for name, node in snapshot["nodes"].items():
         value = {name: snapshot["values"][name]} if name in snapshot["values"] else {}
         more = len(encode(node)) + len(encode(value)) + len(name) + 8
-        if page["nodes"] and size + more > limit:
+        if (page["nodes"] or page["escalations"]) and size + more > limit:
             found.append(page)
-            page, size = {"nodes": {}, "values": {}}, 0
+            page, size = empty(), 0
         page["nodes"][name] = node
         page["values"] |= value
         size += more
     return [*found, page]
+
+
+def empty() -> dict[str, JSON]:
+    """What every page has."""
+    return {"escalations": [], "nodes": {}, "values": {}}
 
 
 def join(parts: Iterable[dict[str, JSON]]) -> dict[str, JSON]:
@@ -97,7 +116,8 @@ def join(parts: Iterable[dict[str, JSON]]) -> dict[str, JSON]:
     for part in parts:
         nodes = {**whole.get("nodes", {}), **part["nodes"]}
         values = {**whole.get("values", {}), **part["values"]}
-        whole = {**whole, **part, "nodes": nodes, "values": values}
+        escalations = [*whole.get("escalations", []), *part["escalations"]]
+        whole = {**whole, **part, "escalations": escalations, "nodes": nodes, "values": values}
     return whole
 
 
@@ -133,7 +153,18 @@ def ended(execution: dict[str, Any]) -> dict[str, Any]:
     return {**{k: v for k, v in execution.items() if k != "progress"}, "attempts": attempts, "status": status}
 
 
-def check_nodes(snapshot: Snapshot, graph: CompiledGraph) -> None:
-    """Raises LoadError if the snapshot's nodes aren't the graph's."""
-    if set(snapshot.nodes) != {node.name for node in graph.nodes}:
+def check_nodes(snapshot: Snapshot, graph: CompiledGraph, now: int) -> None:
+    """Raises LoadError if the snapshot's nodes aren't the graph's, or its parts don't fit together. ``now`` in
+    milliseconds since the epoch."""
+    names = {node.name for node in graph.nodes}
+    if set(snapshot.nodes) != names:
         raise bad_snapshot("the snapshot's nodes aren't those of its graph")
+    saved = {name: SavedNode.model_validate(node) for name, node in snapshot.nodes.items()}
+    found = list(islice(faults(saved, graph.nodes, snapshot.values, snapshot.failures, now), MOST_FAULTS))
+    last = max((execution.id for node in saved.values() for execution in node.executions), default=0)
+    if snapshot.last_id < last:
+        found.append(f"`last_id` is {snapshot.last_id}, but there is an execution {last}")
+    if not names.issuperset(snapshot.handlers):
+        found.append("`handlers` names nodes that the graph doesn't have")
+    if found:
+        raise bad_snapshot(f"the snapshot doesn't fit together: {'; '.join(found)}")

@@ -92,13 +92,23 @@ class Attempt:
 
 
 @dataclass
+class Ending:
+    """The failure that a node's ladder ended with while it is handed over to ``queue``. ``rejected`` is a `Ref`'s
+    JSON."""
+
+    error: dict[str, JSON]
+    queue: str
+    rejected: dict[str, JSON] | None
+
+
+@dataclass
 class Progress:
     """How far an execution got up its ladder: enough to go on from there in another run. Times in milliseconds since
     the epoch.
 
     ``standing`` is `Climb.to_json`, ``step`` the attempt that is made or due (the fields of `ladder.Attempt`),
     ``index`` its index, ``feedback`` what it is told, ``due`` when its delay is over, ``deadline`` when the node's
-    time is.
+    time is. ``ending`` is set once the ladder came to its `escalate`.
     """
 
     standing: list[int]
@@ -107,6 +117,16 @@ class Progress:
     feedback: dict[str, JSON] | None = None
     due: int | None = None
     deadline: int | None = None
+    ending: Ending | None = None
+
+    def to_json(self) -> dict[str, JSON]:
+        """Its fields."""
+        return {**vars(self), "ending": vars(self.ending) if self.ending else None}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Progress:
+        """What `to_json` gave."""
+        return cls(**{**data, "ending": Ending(**data["ending"]) if data["ending"] else None})
 
 
 @dataclass
@@ -137,7 +157,7 @@ class Execution:
 
     def to_snapshot(self) -> dict[str, JSON]:
         """`to_json`, with what is needed to go on."""
-        return {**self.to_json(), "progress": vars(self.progress)} if self.progress else self.to_json()
+        return {**self.to_json(), "progress": self.progress.to_json()} if self.progress else self.to_json()
 
     @classmethod
     def from_snapshot(cls, data: dict[str, Any]) -> Execution:
@@ -150,7 +170,7 @@ class Execution:
             Error.from_json(data["error"]),
             Usage.from_json(data["usage"]),
             data.get("items"),
-            Progress(**data["progress"]) if data.get("progress") else None,
+            Progress.from_json(data["progress"]) if data.get("progress") else None,
         )
 
 

@@ -63,14 +63,15 @@ class Below:
 
 @dataclass(frozen=True)
 class Child:
-    """The workflow id of an attempt's child run, and of the one that it goes on from, if its parent was restored."""
+    """The workflow id of an attempt's child run, and of those that it may go on from, if its parent was restored: the
+    first that there is."""
 
     id: str
-    previous: str | None = None
+    previous: tuple[str, ...] = ()
 
     def of_round(self, number: int) -> Child:
         """The child of a loop's round."""
-        return Child(f"{self.id}.{number}", f"{self.previous}.{number}" if self.previous else None)
+        return Child(f"{self.id}.{number}", tuple(f"{run}.{number}" for run in self.previous))
 
 
 async def make_attempt(
@@ -135,7 +136,7 @@ async def run_child(node: NodePlan, bound: Bound, child: Child, below: Below) ->
             LoadRequest(
                 compiled=node.child,
                 value=bound.value,
-                resume={"run": child.previous} if child.previous else None,
+                resume={"runs": list(child.previous)} if child.previous else None,
             ),
             id=child.id,
             # The same id again after a reset: the older child is of a history that no longer counts.

@@ -11,8 +11,8 @@ from graph.durations import format_duration
 from graph.ladder import Attempt as Step
 from graph.ladder import Climb, Escalation
 from graph.plan import NodePlan
-from graph.state import Error, Execution, Progress, Usage
-from graph.values import JSON, trim
+from graph.state import Ending, Error, Execution, Progress, Usage
+from graph.values import JSON, Ref, trim
 from graph.wire import ESCALATE, AttemptRequest, AttemptResult, Entry, EscalateRequest, Feedback
 from workflows import logs
 from workflows.attempts import Below, Child, Interruptible, make_attempt
@@ -57,6 +57,7 @@ class Climber:
         """
         progress = execution.progress = execution.progress or first_step(node)
         ladder = Climb.from_json(node.ladder, progress.standing)
+        await self.resume_ending(node, execution)
         while True:
             try:
                 async with asyncio.timeout(None if progress.deadline is None else (progress.deadline - now()) / 1000):
@@ -85,6 +86,17 @@ class Climber:
                 deadline=progress.deadline,
             )
 
+    async def resume_ending(self, node: NodePlan, execution: Execution) -> None:
+        """Go on with what was being escalated in a snapshot, if anything was. Raises NodeFailed if so."""
+        ending = execution.progress.ending if execution.progress else None
+        error = Error.from_json(ending.error) if ending else None
+        if ending is None or error is None:
+            return
+        failure = AttemptFailed(error)
+        failure.rejected = Ref.model_validate(ending.rejected) if ending.rejected else None
+        await self.escalate(node, execution, failure, ending.queue)
+        raise NodeFailed(error)
+
     async def delay(self, node: NodePlan, milliseconds: int) -> None:
         self.record.mark(node.name, "waiting")
         await self.interruptible(node, lambda: asyncio.sleep(milliseconds / 1000))
@@ -111,19 +123,18 @@ class Climber:
 
     async def _attempt(self, node: NodePlan, execution: Execution, progress: Progress) -> AttemptResult:
         step = Step(**progress.step)
-        before: str | None = None
-        if len(execution.attempts) > progress.index:  # taken over from a snapshot
+        before: list[str] = []
+        if len(execution.attempts) > progress.index:  # in flight in a snapshot: it counts, even if the run is failing
             before = self.record.previous
-            attempt = execution.attempts[progress.index]
-            if attempt.error is not None:  # it had failed, and what comes next wasn't decided
-                raise AttemptFailed(attempt.error)
-        await self.take_slot(node)
+            await self.slots.acquire()
+        else:
+            await self.take_slot(node)
         try:
             if len(execution.attempts) == progress.index:
                 self.record.begin_attempt(execution, node.implementations[step.implementation])
             attempt = execution.attempts[progress.index]
             place = f"/{node.name}/{execution.id}.{attempt.index}"
-            child = Child(f"{self.record.run.id}{place}", f"{before}{place}" if before else None)
+            child = Child(f"{self.record.run.id}{place}", tuple(f"{run}{place}" for run in before))
             below = Below()
             try:
                 request = AttemptRequest(
@@ -156,6 +167,9 @@ class Climber:
 
     async def escalate(self, node: NodePlan, execution: Execution, failure: AttemptFailed, queue: str) -> None:
         """Hand the node over to people, with its reason, its input and its last rejected output."""
+        if execution.progress is not None:
+            rejected = failure.rejected.model_dump(mode="json") if failure.rejected else None
+            execution.progress.ending = Ending(failure.error.to_json(), queue, rejected)
         check = failure.error.details.get("check")
         entry = Entry(
             id=str(workflow.uuid4()),

@@ -56,10 +56,14 @@ class Record:
         """Items of all maps by status, and ``items``: how many there are."""
         items: Counter[str] = Counter()
         for name in self._maps:
-            executions = self.nodes[name].executions
-            if executions and executions[-1].items:
-                items.update(executions[-1].items)
+            items.update(self._items(name))
         return items
+
+    def _items(self, name: str) -> dict[str, JSON]:
+        """A map's counts; none of an execution that a redrive left behind."""
+        node = self.nodes[name]
+        left = not node.executions or node.status in ("idle", "skipped")
+        return {} if left else node.executions[-1].items or {}
 
     @property
     def escalated(self) -> int:
@@ -71,8 +75,7 @@ class Record:
         """How many failures this run and its child runs had: failed nodes, and failed or escalated items of maps."""
         total = self.child_failures + self.counts["failed"]
         for name in self._maps:
-            node = self.nodes[name]
-            items = (node.executions[-1].items if node.executions else None) or {}
+            node, items = self.nodes[name], self._items(name)
             if lost := items.get("failed", 0) + items.get("escalated", 0):  # in place of their node
                 total += lost - (node.status == "failed")
         return total
@@ -118,7 +121,7 @@ class Record:
             child_failures=self.child_failures,
             failures=self.failures,
             handlers=sorted(self.handlers),
-            previous=self.previous,
+            previous=self.previous if self.running else [],  # else no child run is in flight
             error=error,
         )
 

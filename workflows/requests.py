@@ -19,6 +19,8 @@ from graph.wire import LoadRequest
 from workflows import logs
 
 KEYS = ("graph", "input", "resume", "redrive")
+SNAPSHOT_LEVELS = 10
+"""Levels of a snapshot around the values in it."""
 EXAMPLE = """{"graph": "examples/licenses/graph.yaml", "input": {...}}"""
 
 
@@ -62,8 +64,10 @@ def read_request(raw: RawValue) -> LoadRequest:
             "pass its path",
         )
     try:
-        data = read_json(raw, DEPTH_LIMIT + 1)  # the object around input and graph
-    except ValueError as error:
+        data = read_json(raw, DEPTH_LIMIT + SNAPSHOT_LEVELS)
+        if isinstance(data, dict):
+            check_depth([data.get("graph"), data.get("input")], DEPTH_LIMIT + 1)
+    except (ValueError, Failure) as error:
         raise refusal("bad_request", f"the run's input can't be read: {error}") from None
     if not isinstance(data, dict):
         raise refusal("bad_request", f"the run's input must be an object such as {EXAMPLE}, not {json_type(data)}")

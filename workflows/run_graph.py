@@ -64,7 +64,14 @@ class RunGraph:
             graph=loaded.plan.name,
             started=info.workflow_start_time.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         )
-        record = self._record = await self._begin(loaded, run)
+        try:
+            record = self._record = await self._begin(loaded, run)
+        except AttemptFailed as failure:
+            raise self._unloaded(failure.error) from None
+        except asyncio.CancelledError:
+            self._status = "cancelled"
+            logs.cancelled()
+            raise
         self._registered = loaded.search_attributes
         self._show("running")
         logs.started(run.graph, len(loaded.plan.nodes))
@@ -111,15 +118,18 @@ class RunGraph:
         try:
             return await call(LOAD, wanted, Loaded, summary="load the graph", timeout=LOAD_TIMEOUT)
         except AttemptFailed as failure:
-            self._status = "failed"
-            error = failure.error
-            envelope = {"status": "failed", "error": {**error.to_json(), "node": None}}
-            logs.failed(error.code, error.message)
-            raise ApplicationError(error.message, envelope, type=error.code, non_retryable=True) from None
+            raise self._unloaded(failure.error) from None
         except asyncio.CancelledError:
             self._status = "cancelled"
             logs.cancelled()
             raise
+
+    def _unloaded(self, error: Error) -> ApplicationError:
+        """The failure of a run that never began."""
+        self._status = "failed"
+        logs.failed(error.code, error.message)
+        envelope = {"status": "failed", "error": {**error.to_json(), "node": None}}
+        return ApplicationError(error.message, envelope, type=error.code, non_retryable=True)
 
     async def _output(self, record: Record, *, child: bool) -> Value:
         """The run's output: a node's value as it is, or evaluated."""

@@ -59,6 +59,7 @@ class Schedule:
             self._settled[node.name].set()
             return
         if state.status != "idle":
+            self.record.mark(node.name, "active")  # its delay may be over
             await self._work(node, state.executions[-1])
             self._settle(node)
             return
