@@ -17,15 +17,17 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.service import RPCError
 
-from activities.checks import validator
+from activities.inputs import check_input
 from activities.lookup import find_graph
+from activities.resume import check_same, child_in_flight, same_input, store_pages, take_up
 from activities.tools import Tools
 from graph.compile import Compilation, compile_graph
 from graph.compiled import CompiledGraph
 from graph.errors import LoadError, Problem
 from graph.planning import plan_of
-from graph.values import JSON, Ref, Value, canonical, encode, trim
-from graph.wire import LOAD, Loaded, LoadRequest
+from graph.snapshot import Snapshot
+from graph.values import JSON, Ref, Value
+from graph.wire import LOAD, RESTORE, Loaded, LoadRequest, Page
 from graph.world import World
 
 INPUT_INLINE = 2 * 1024
@@ -48,17 +50,18 @@ class LoadActivities:
     @activity.defn(name=LOAD)
     async def load(self, request: LoadRequest) -> Loaded:
         """Compile and store a graph, or take up one that a parent run stored. Raises LoadError, StoreError."""
+        if request.resume is not None and request.compiled is None:
+            return await self._resume(request, *await take_up(self._tools, request.resume, request.redrive))
+        if request.resume is not None and (before := await child_in_flight(self._tools, request)):
+            return await self._resume(request, *before)
         warnings: list[str] = []
         if request.compiled is not None:
             ref = request.compiled
             graph = await self._tools.graph(ref)
             input = await self._tools.store.load(request.value or Value())
         else:
-            # Reading and compiling take a while for a large graph, and the heartbeat must go on.
-            compilation = await asyncio.to_thread(self._compile, request.graph)
-            graph, input = compilation.graph, request.input
-            warnings = [str(warning) for warning in compilation.warnings[:MOST_WARNINGS]]
-            await self._check_queues(graph)
+            graph, warnings = await self._compiled(request.graph)
+            input = request.input
             ref = await self._store(graph)
         input = await asyncio.to_thread(check_input, graph, input)
         return Loaded(
@@ -68,6 +71,36 @@ class LoadActivities:
             search_attributes=await self._search_attributes(),
             warnings=warnings,
         )
+
+    async def _resume(self, request: LoadRequest, snapshot: Snapshot, graph: CompiledGraph) -> Loaded:
+        """Go on from a snapshot, with its graph and its input."""
+        input = await self._tools.store.load(snapshot.input)
+        if request.graph is not None:
+            check_same(graph, (await self._compiled(request.graph))[0])
+        if request.input is not None and not same_input(graph, request.input, input):
+            message = "a resumed run keeps the input that it started with, and another one was given"
+            raise LoadError([Problem(code="bad_request", message=message, hint="leave out `input`")])
+        await self._check_queues(graph)
+        value = await self._tools.store.as_value(input, INPUT_INLINE)
+        return Loaded(
+            plan=plan_of(graph),
+            graph=snapshot.compiled,
+            input=value,
+            search_attributes=await self._search_attributes(),
+            pages=await store_pages(self._tools, snapshot.model_copy(update={"input": value})),
+        )
+
+    @activity.defn(name=RESTORE)
+    async def restore(self, ref: Ref) -> Page:
+        """One page of a snapshot that `load` stored. Raises StoreError."""
+        return Page(page=await self._tools.store.get_json(ref))
+
+    async def _compiled(self, wanted: JSON) -> tuple[CompiledGraph, list[str]]:
+        """The graph that a run names, and warnings. Raises LoadError."""
+        # Reading and compiling take a while for a large graph, and the heartbeat must go on.
+        compilation = await asyncio.to_thread(self._compile, wanted)
+        await self._check_queues(compilation.graph)
+        return compilation.graph, [str(warning) for warning in compilation.warnings[:MOST_WARNINGS]]
 
     def _compile(self, wanted: JSON) -> Compilation:
         source, files = find_graph(self._tools.settings.graphs, wanted)
@@ -141,39 +174,3 @@ def with_children(graph: CompiledGraph) -> Iterator[CompiledGraph]:
     yield graph
     for child in graph.graphs.values():
         yield from with_children(child)
-
-
-def check_input(graph: CompiledGraph, input: JSON) -> JSON:
-    """The run's input with top-level defaults of its schema filled in.
-
-    Raises:
-        LoadError: ``invalid_input``, one problem for each violation of `input_schema`.
-    """
-    schema = graph.input_schema
-    if schema is None:
-        return input
-    if (
-        isinstance(schema, dict)
-        and isinstance(schema.get("properties"), dict)
-        and (input is None or isinstance(input, dict))
-    ):
-        defaults = {
-            key: part["default"]
-            for key, part in schema["properties"].items()
-            if isinstance(part, dict) and "default" in part
-        }
-        # No input at all counts as an empty object, if that is what the schema wants.
-        filled = {**defaults, **(input or {})}
-        input = filled if input is not None or schema.get("type") == "object" else input
-    problems = [
-        Problem(
-            code="invalid_input",
-            message=trim(f"the run's input at {error.json_path}: {error.message}", 500),
-            hint="mend the input that the run is started with, or `input_schema` of the graph",
-        )
-        for error in validator(canonical(schema)).iter_errors(input)
-    ]
-    if problems:
-        raise LoadError(problems[:50])
-    encode(input)
-    return input

@@ -48,6 +48,11 @@ class Error:
     def to_json(self) -> dict[str, JSON]:
         return {"code": self.code, "class": self.failure_class, "message": self.message, "details": self.details}
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any] | None) -> Error | None:
+        """What `to_json` gave; None for None."""
+        return cls(data["code"], data["class"], data["message"], data["details"]) if data else None
+
 
 @dataclass
 class Attempt:
@@ -80,6 +85,49 @@ class Attempt:
             "output": self.output,
         }
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Attempt:
+        """What `to_json` gave."""
+        return cls(**{**data, "error": Error.from_json(data["error"]), "usage": Usage.from_json(data["usage"])})
+
+
+@dataclass
+class Ending:
+    """The failure that a node's ladder ended with while it is handed over to ``queue``. ``rejected`` is a `Ref`'s
+    JSON."""
+
+    error: dict[str, JSON]
+    queue: str
+    rejected: dict[str, JSON] | None
+
+
+@dataclass
+class Progress:
+    """How far an execution got up its ladder: enough to go on from there in another run. Times in milliseconds since
+    the epoch.
+
+    ``standing`` is `Climb.to_json`, ``step`` the attempt that is made or due (the fields of `ladder.Attempt`),
+    ``index`` its index, ``feedback`` what it is told, ``due`` when its delay is over, ``deadline`` when the node's
+    time is. ``ending`` is set once the ladder came to its `escalate`.
+    """
+
+    standing: list[int]
+    step: dict[str, JSON]
+    index: int
+    feedback: dict[str, JSON] | None = None
+    due: int | None = None
+    deadline: int | None = None
+    ending: Ending | None = None
+
+    def to_json(self) -> dict[str, JSON]:
+        """Its fields."""
+        return {**vars(self), "ending": vars(self.ending) if self.ending else None}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Progress:
+        """What `to_json` gave."""
+        return cls(**{**data, "ending": Ending(**data["ending"]) if data["ending"] else None})
+
 
 @dataclass
 class Execution:
@@ -93,6 +141,8 @@ class Execution:
     usage: Usage = field(default_factory=Usage)
     items: dict[str, JSON] | None = None
     """A map's counts: items, succeeded, failed, escalated, skipped."""
+    progress: Progress | None = None
+    """Where it stands, until it concludes. In snapshots only."""
 
     def to_json(self) -> dict[str, JSON]:
         data: dict[str, JSON] = {
@@ -105,6 +155,24 @@ class Execution:
         }
         return data if self.items is None else {**data, "items": self.items}
 
+    def to_snapshot(self) -> dict[str, JSON]:
+        """`to_json`, with what is needed to go on."""
+        return {**self.to_json(), "progress": self.progress.to_json()} if self.progress else self.to_json()
+
+    @classmethod
+    def from_snapshot(cls, data: dict[str, Any]) -> Execution:
+        """What `to_snapshot` gave."""
+        return cls(
+            data["id"],
+            data["from"],
+            data["status"],
+            [Attempt.from_json(attempt) for attempt in data["attempts"]],
+            Error.from_json(data["error"]),
+            Usage.from_json(data["usage"]),
+            data.get("items"),
+            Progress.from_json(data["progress"]) if data.get("progress") else None,
+        )
+
 
 @dataclass
 class NodeState:
@@ -116,5 +184,18 @@ class NodeState:
     """Why it was skipped or never started."""
 
     def to_json(self) -> dict[str, JSON]:
-        data: dict[str, JSON] = {"status": self.status, "executions": [e.to_json() for e in self.executions]}
+        return self._with_reason([execution.to_json() for execution in self.executions])
+
+    def to_snapshot(self) -> dict[str, JSON]:
+        """`to_json`, with what is needed to go on."""
+        return self._with_reason([execution.to_snapshot() for execution in self.executions])
+
+    def _with_reason(self, executions: list[JSON]) -> dict[str, JSON]:
+        data: dict[str, JSON] = {"status": self.status, "executions": executions}
         return {**data, "reason": self.reason} if self.reason else data
+
+    @classmethod
+    def from_snapshot(cls, data: dict[str, Any]) -> NodeState:
+        """What `to_snapshot` gave."""
+        executions = [Execution.from_snapshot(execution) for execution in data["executions"]]
+        return cls(data["status"], executions, data.get("reason"))

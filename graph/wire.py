@@ -24,6 +24,7 @@ COLLECT: Final = "collect"
 EVALUATE: Final = "evaluate"
 ESCALATE: Final = "escalate"
 PACK: Final = "pack"
+RESTORE: Final = "restore"
 
 WORKER_SHUTDOWN: Final = "ferrata.worker_shutdown"
 """Type of the error by which an activity says: this worker stops, schedule me again; nothing is lost or counted. It
@@ -60,16 +61,26 @@ class LoadRequest(Compact):
     input: JSON = None
     compiled: Ref | None = None
     value: Value | None = None
+    resume: JSON = None
+    redrive: bool = False
 
 
 class Loaded(Compact):
-    """The plan, where the compiled graph lies, the run's input with defaults filled in."""
+    """The plan, where the compiled graph lies, the run's input with defaults filled in. ``pages`` are those of the
+    snapshot that the run starts from, in the store."""
 
     plan: Plan
     graph: Ref
     input: Value
     search_attributes: list[str] = []
     warnings: list[str] = []
+    pages: list[Ref] = []
+
+
+class Page(Compact):
+    """One page of a stored snapshot."""
+
+    page: dict[str, Any]
 
 
 class Feedback(Compact):

@@ -49,11 +49,12 @@ class Runs:
 
     async def start(self, graph: JSON, input: JSON = None, *, id: str | None = None) -> WorkflowHandle[Any, Any]:
         """Start a run of ``graph`` (a name, a path, an object, or YAML text of an object)."""
+        return await self.start_raw({"graph": graph, "input": input}, id=id)
+
+    async def start_raw(self, request: JSON, *, id: str | None = None) -> WorkflowHandle[Any, Any]:
+        """Start a run with any input."""
         return await self.client.start_workflow(
-            "RunGraph",
-            {"graph": graph, "input": input},
-            id=id or f"run-{uuid.uuid4().hex[:12]}",
-            task_queue=self.task_queue,
+            "RunGraph", request, id=id or f"run-{uuid.uuid4().hex[:12]}", task_queue=self.task_queue
         )
 
     async def complete(self, graph: JSON, input: JSON = None, *, id: str | None = None) -> dict[str, Any]:

@@ -104,10 +104,10 @@ async def test_two_arguments_are_refused(runs: Runs) -> None:
     assert "one argument" in failed.message
 
 
-async def test_resume_and_redrive_are_refused(runs: Runs) -> None:
+async def test_a_resume_of_nothing_is_refused(runs: Runs) -> None:
     for key in (b"resume", b"redrive"):
         failed = await refused(runs, b'{"graph": "x", "' + key + b'": true}')
-        assert failed.code == "unsupported"
+        assert failed.code == "bad_request"
         assert key.decode() in failed.message
 
 

@@ -28,6 +28,7 @@ from graph.wire import (
     AttemptResult,
     Bound,
     CheckRequest,
+    LoadRequest,
 )
 from workflows.calls import AttemptFailed, call, call_foreign, check_cancelled
 
@@ -60,8 +61,21 @@ class Below:
             self.failures += envelope["failures"]
 
 
+@dataclass(frozen=True)
+class Child:
+    """The workflow id of an attempt's child run, and of those that it may go on from, if its parent was restored: the
+    first that there is."""
+
+    id: str
+    previous: tuple[str, ...] = ()
+
+    def of_round(self, number: int) -> Child:
+        """The child of a loop's round."""
+        return Child(f"{self.id}.{number}", tuple(f"{run}.{number}" for run in self.previous))
+
+
 async def make_attempt(
-    node: NodePlan, request: AttemptRequest, child_id: str, interruptible: Interruptible, below: Below
+    node: NodePlan, request: AttemptRequest, child: Child, interruptible: Interruptible, below: Below
 ) -> AttemptResult:
     """Make one attempt of ``node`` with ``request.implementation``; ``below`` takes what child runs come to.
 
@@ -84,8 +98,8 @@ async def make_attempt(
         if kind == "activity":
             output = await call_activity(node, bound, summary)
         else:
-            run_id = f"{child_id}.{round_number}" if node.max_rounds else child_id
-            output = await interruptible(node, partial(run_child, node, bound, run_id, below))
+            run = child.of_round(round_number) if node.max_rounds else child
+            output = await interruptible(node, partial(run_child, node, bound, run, below))
         usage = below.usage.to_json() or None
         check = CheckRequest(**dict(request), output=output, input=bound.input, usage=usage, round=round_number)
         result = await call(CHECK, check, AttemptResult, summary=f"{summary}: check", timeout=node.timeout)
@@ -109,9 +123,9 @@ async def call_activity(node: NodePlan, bound: Bound, summary: str) -> Value:
     return Value(inline=output, size=size)
 
 
-async def run_child(node: NodePlan, bound: Bound, child_id: str, below: Below) -> Value:
+async def run_child(node: NodePlan, bound: Bound, child: Child, below: Below) -> Value:
     """Run a child graph as a workflow of its own, ended with its parent."""
-    size = len(child_id.encode())
+    size = len(child.id.encode())
     if size > LONGEST_ID:
         # The server would refuse it, and the workflow task would be repeated for ever.
         message = f"the child run's id would have {size} bytes; at most {LONGEST_ID} are possible"
@@ -119,11 +133,12 @@ async def run_child(node: NodePlan, bound: Bound, child_id: str, below: Below) -
     try:
         envelope: dict[str, Any] = await workflow.execute_child_workflow(
             RUN_GRAPH,
-            {
-                "compiled": node.child.model_dump() if node.child else None,
-                "value": bound.value.model_dump() if bound.value else None,
-            },
-            id=child_id,
+            LoadRequest(
+                compiled=node.child,
+                value=bound.value,
+                resume={"runs": list(child.previous)} if child.previous else None,
+            ),
+            id=child.id,
             # The same id again after a reset: the older child is of a history that no longer counts.
             id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
             parent_close_policy=workflow.ParentClosePolicy.TERMINATE,

@@ -11,11 +11,11 @@ from graph.durations import format_duration
 from graph.ladder import Attempt as Step
 from graph.ladder import Climb, Escalation
 from graph.plan import NodePlan
-from graph.state import Error, Execution, Usage
-from graph.values import trim
+from graph.state import Ending, Error, Execution, Progress, Usage
+from graph.values import JSON, Ref, trim
 from graph.wire import ESCALATE, AttemptRequest, AttemptResult, Entry, EscalateRequest, Feedback
 from workflows import logs
-from workflows.attempts import Below, Interruptible, make_attempt
+from workflows.attempts import Below, Child, Interruptible, make_attempt
 from workflows.calls import AttemptFailed, call, check_cancelled
 from workflows.record import Record, now
 
@@ -55,35 +55,47 @@ class Climber:
             NodeFailed: no rung is left, or the last one escalated.
             Stopped: the run is failing and the node was between attempts.
         """
-        ladder = Climb(node.ladder)
-        step = Step("first", 0)
-        feedback: Feedback | None = None
-        deadline = None if node.deadline is None else workflow.time() + node.deadline / 1000
+        progress = execution.progress = execution.progress or first_step(node)
+        ladder = Climb.from_json(node.ladder, progress.standing)
+        await self.resume_ending(node, execution)
         while True:
             try:
-                async with asyncio.timeout(None if deadline is None else deadline - workflow.time()):
-                    if step.delay:
-                        await self.delay(node, step.delay)
-                    return await self._attempt(node, execution, step, feedback)
+                async with asyncio.timeout(None if progress.deadline is None else (progress.deadline - now()) / 1000):
+                    if progress.due is not None and progress.due > now():
+                        await self.delay(node, progress.due - now())
+                    return await self._attempt(node, execution, progress)
             except AttemptFailed as caught:
                 failure = caught
                 check_cancelled()
                 if self.ladder_stops(node):
                     raise NodeFailed(failure.error) from failure
-                next_step = ladder.next(failure.error.failure_class, failure.error.code)
+                step = ladder.next(failure.error.failure_class, failure.error.code)
             except TimeoutError:
                 failure = self._past_deadline(node, execution)
-                next_step = ladder.give_up()
-            if isinstance(next_step, Escalation):
-                await self.escalate(node, execution, failure, next_step.queue)
-            if not isinstance(next_step, Step):
+                step = ladder.give_up()
+            if isinstance(step, Escalation):
+                await self.escalate(node, execution, failure, step.queue)
+            if not isinstance(step, Step):
                 raise NodeFailed(failure.error)
-            step = next_step
-            feedback = (
-                Feedback(code=failure.error.code, reason=failure.error.message, rejected=failure.rejected)
-                if step.feedback
-                else None
+            progress = execution.progress = Progress(
+                standing=ladder.to_json(),
+                step=vars(step),
+                index=len(execution.attempts),
+                feedback=feedback_of(failure) if step.feedback else None,
+                due=now() + step.delay if step.delay else None,
+                deadline=progress.deadline,
             )
+
+    async def resume_ending(self, node: NodePlan, execution: Execution) -> None:
+        """Go on with what was being escalated in a snapshot, if anything was. Raises NodeFailed if so."""
+        ending = execution.progress.ending if execution.progress else None
+        error = Error.from_json(ending.error) if ending else None
+        if ending is None or error is None:
+            return
+        failure = AttemptFailed(error)
+        failure.rejected = Ref.model_validate(ending.rejected) if ending.rejected else None
+        await self.escalate(node, execution, failure, ending.queue)
+        raise NodeFailed(error)
 
     async def delay(self, node: NodePlan, milliseconds: int) -> None:
         self.record.mark(node.name, "waiting")
@@ -109,24 +121,31 @@ class Climber:
                 self.slots.release()
             raise
 
-    async def _attempt(
-        self, node: NodePlan, execution: Execution, step: Step, feedback: Feedback | None
-    ) -> AttemptResult:
-        await self.take_slot(node)
+    async def _attempt(self, node: NodePlan, execution: Execution, progress: Progress) -> AttemptResult:
+        step = Step(**progress.step)
+        before: list[str] = []
+        if len(execution.attempts) > progress.index:  # in flight in a snapshot: it counts, even if the run is failing
+            before = self.record.previous
+            await self.slots.acquire()
+        else:
+            await self.take_slot(node)
         try:
-            attempt = self.record.begin_attempt(execution, node.implementations[step.implementation])
-            child_id = f"{self.record.run.id}/{node.name}/{execution.id}.{attempt.index}"
+            if len(execution.attempts) == progress.index:
+                self.record.begin_attempt(execution, node.implementations[step.implementation])
+            attempt = execution.attempts[progress.index]
+            place = f"/{node.name}/{execution.id}.{attempt.index}"
+            child = Child(f"{self.record.run.id}{place}", tuple(f"{run}{place}" for run in before))
             below = Below()
             try:
                 request = AttemptRequest(
                     scope=await self.record.scope(list(node.sources)),
                     node=node.name,
                     implementation=step.implementation,
-                    feedback=feedback,
+                    feedback=Feedback(**progress.feedback) if progress.feedback else None,
                     fuel=step.fuel,
                     memory=step.memory,
                 )
-                result = await make_attempt(node, request, child_id, self.interruptible, below)
+                result = await make_attempt(node, request, child, self.interruptible, below)
             except AttemptFailed as failure:
                 self.record.end_attempt(execution, attempt, failure.usage, failure)
                 raise
@@ -148,6 +167,9 @@ class Climber:
 
     async def escalate(self, node: NodePlan, execution: Execution, failure: AttemptFailed, queue: str) -> None:
         """Hand the node over to people, with its reason, its input and its last rejected output."""
+        if execution.progress is not None:
+            rejected = failure.rejected.model_dump(mode="json") if failure.rejected else None
+            execution.progress.ending = Ending(failure.error.to_json(), queue, rejected)
         check = failure.error.details.get("check")
         entry = Entry(
             id=str(workflow.uuid4()),
@@ -178,6 +200,19 @@ class Climber:
             entry.reason = trim(f"{entry.reason} (not handed to queue `{queue}`: {failure.error.message})")
         self.record.escalations.append(entry)
         logs.escalated(entry, queue)
+
+
+def first_step(node: NodePlan) -> Progress:
+    """Where a new execution stands."""
+    deadline = None if node.deadline is None else now() + node.deadline
+    return Progress(Climb(node.ladder).to_json(), vars(Step("first", 0)), 0, deadline=deadline)
+
+
+def feedback_of(failure: AttemptFailed) -> dict[str, JSON]:
+    """What the next attempt is told of a failed one."""
+    return Feedback(code=failure.error.code, reason=failure.error.message, rejected=failure.rejected).model_dump(
+        mode="json"
+    )
 
 
 def past_deadline(node: NodePlan) -> AttemptFailed:

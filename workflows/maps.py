@@ -31,7 +31,7 @@ from graph.wire import (
     Scope,
 )
 from workflows.calls import AttemptFailed, call, check_cancelled
-from workflows.climbing import Climber, NodeFailed, Stopped, past_deadline
+from workflows.climbing import Climber, NodeFailed, Stopped, first_step, past_deadline
 from workflows.record import now
 
 CHUNK_ITEMS = 1000
@@ -54,11 +54,14 @@ class MapRun:
             NodeFailed: no item succeeded, more failed than tolerated, the items couldn't be had, or time was up.
             Stopped: the run is failing.
         """
-        attempt = self.record.begin_attempt(self.execution, self.node.implementations[0])
+        progress = self.execution.progress = self.execution.progress or first_step(self.node)
+        await self.climber.resume_ending(self.node, self.execution)
+        if not self.execution.attempts:  # else taken over from a snapshot: all items run again, in place
+            self.record.begin_attempt(self.execution, self.node.implementations[0])
+        attempt = self.execution.attempts[-1]
         usage = Usage()
-        deadline = self.node.deadline
         try:
-            async with asyncio.timeout(None if deadline is None else deadline / 1000):
+            async with asyncio.timeout(None if progress.deadline is None else (progress.deadline - now()) / 1000):
                 pinned, collected = await self._work(usage)
         except AttemptFailed as failed:
             check_cancelled()
@@ -144,7 +147,10 @@ class MapRun:
 
     async def _escalate(self, collected: Collected) -> None:
         """Hand over the escalated items, as one entry for each queue."""
+        handed = {entry.ref for entry in self.record.escalations if entry.node == self.node.name}
         for queue, ref in collected.escalated.items():
+            if ref in handed:  # by the run that this one goes on from
+                continue
             sample = collected.samples.get(queue, [])
             entry = Entry(
                 id=str(workflow.uuid4()),

@@ -7,11 +7,14 @@ from collections import Counter
 from temporalio import workflow
 
 from graph.plan import NodePlan, Plan
+from graph.snapshot import Snapshot
 from graph.state import Attempt, Error, Execution, NodeState, NodeStatus, Usage
-from graph.values import ARGUMENTS_LIMIT, INLINE_LIMIT, Ref, Value
+from graph.values import ARGUMENTS_LIMIT, INLINE_LIMIT, JSON, Ref, Value
 from graph.wire import PACK, Entry, PackRequest, RunInfo, Scope
 from workflows.calls import AttemptFailed, call
 
+MOST_PREVIOUS = 20
+"""Runs before this one that are remembered."""
 REF_SIZE = 256
 """Bytes that a reference takes in an activity's arguments, at most."""
 
@@ -40,8 +43,12 @@ class Record:
         self.child_failures = 0
         self.failures: list[str] = []
         """Nodes whose failure fails the run, in history order."""
+        self.handlers: frozenset[str] = frozenset()
+        """Nodes that started because something failed."""
         self.warnings: list[str] = []
         self._maps = [node.name for node in plan.nodes if node.map]
+        self.previous: list[str] = []
+        """The runs that this one goes on from, the latest first."""
         self._last_id = 0
         self._packed: dict[tuple[str, ...], Scope] = {}
 
@@ -49,10 +56,14 @@ class Record:
         """Items of all maps by status, and ``items``: how many there are."""
         items: Counter[str] = Counter()
         for name in self._maps:
-            executions = self.nodes[name].executions
-            if executions and executions[-1].items:
-                items.update(executions[-1].items)
+            items.update(self._items(name))
         return items
+
+    def _items(self, name: str) -> dict[str, JSON]:
+        """A map's counts; none of an execution that a redrive left behind."""
+        node = self.nodes[name]
+        left = not node.executions or node.status in ("idle", "skipped")
+        return {} if left else node.executions[-1].items or {}
 
     @property
     def escalated(self) -> int:
@@ -64,8 +75,7 @@ class Record:
         """How many failures this run and its child runs had: failed nodes, and failed or escalated items of maps."""
         total = self.child_failures + self.counts["failed"]
         for name in self._maps:
-            node = self.nodes[name]
-            items = (node.executions[-1].items if node.executions else None) or {}
+            node, items = self.nodes[name], self._items(name)
             if lost := items.get("failed", 0) + items.get("escalated", 0):  # in place of their node
                 total += lost - (node.status == "failed")
         return total
@@ -73,6 +83,47 @@ class Record:
     @property
     def statuses(self) -> dict[str, NodeStatus]:
         return {name: node.status for name, node in self.nodes.items()}
+
+    @classmethod
+    def restored(cls, snapshot: Snapshot, plan: Plan, graph: Ref, run: RunInfo) -> Record:
+        """The state in a snapshot, taken over by the run ``run``."""
+        record = cls(plan, graph, snapshot.input, run)
+        record.nodes = {node.name: NodeState.from_snapshot(snapshot.nodes[node.name]) for node in plan.nodes}
+        record.counts = Counter(node.status for node in record.nodes.values())
+        record.running = {name: None for name, node in record.nodes.items() if node.status in ("active", "waiting")}
+        record.values = dict(snapshot.values)
+        record.usage = Usage.from_json(snapshot.usage)
+        record.escalations = list(snapshot.escalations)
+        record.child_escalations = snapshot.child_escalations
+        record.child_failures = snapshot.child_failures
+        record.failures = list(snapshot.failures)
+        record.handlers = frozenset(snapshot.handlers)
+        record.previous = [snapshot.run, *snapshot.previous][:MOST_PREVIOUS]
+        record._last_id = snapshot.last_id
+        return record
+
+    def snapshot(self, status: str, error: dict[str, JSON] | None) -> Snapshot:
+        """The whole state; ``error`` is the run's, if it failed by no node's."""
+        return Snapshot(
+            run=self.run.id,
+            graph=self.plan.name,
+            fingerprint=self.plan.fingerprint,
+            status=status,
+            started=self.run.started,
+            compiled=self.graph,
+            input=self.input,
+            last_id=self._last_id,
+            usage=self.usage.to_json(),
+            nodes={name: node.to_snapshot() for name, node in self.nodes.items()},
+            values=self.values,
+            escalations=self.escalations,
+            child_escalations=self.child_escalations,
+            child_failures=self.child_failures,
+            failures=self.failures,
+            handlers=sorted(self.handlers),
+            previous=self.previous if self.running else [],  # else no child run is in flight
+            error=error,
+        )
 
     def mark(self, name: str, status: NodeStatus, reason: str | None = None) -> None:
         """Set a node's status; ``reason`` is why it was skipped, cancelled or never started."""
@@ -91,7 +142,8 @@ class Record:
         sources = [
             {"node": name, "execution": self.nodes[name].executions[-1].id}
             for name in node.uses
-            if self.nodes[name].executions
+            # A redrive leaves executions behind that this run didn't make: such a node may be skipped this time.
+            if self.nodes[name].executions and self.nodes[name].status not in ("idle", "skipped")
         ]
         execution = Execution(self._last_id, sources)
         self.mark(node.name, "active")
@@ -125,6 +177,7 @@ class Record:
         """Conclude an execution and its node, once."""
         execution.status = status
         execution.error = error
+        execution.progress = None
         self.mark(node.name, status)
         for attempt in execution.attempts:
             if attempt.status == "running":

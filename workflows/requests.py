@@ -19,6 +19,8 @@ from graph.wire import LoadRequest
 from workflows import logs
 
 KEYS = ("graph", "input", "resume", "redrive")
+SNAPSHOT_LEVELS = 10
+"""Levels of a snapshot around the values in it."""
 EXAMPLE = """{"graph": "examples/licenses/graph.yaml", "input": {...}}"""
 
 
@@ -62,8 +64,10 @@ def read_request(raw: RawValue) -> LoadRequest:
             "pass its path",
         )
     try:
-        data = read_json(raw, DEPTH_LIMIT + 1)  # the object around input and graph
-    except ValueError as error:
+        data = read_json(raw, DEPTH_LIMIT + SNAPSHOT_LEVELS)
+        if isinstance(data, dict):
+            check_depth([data.get("graph"), data.get("input")], DEPTH_LIMIT + 1)
+    except (ValueError, Failure) as error:
         raise refusal("bad_request", f"the run's input can't be read: {error}") from None
     if not isinstance(data, dict):
         raise refusal("bad_request", f"the run's input must be an object such as {EXAMPLE}, not {json_type(data)}")
@@ -72,21 +76,25 @@ def read_request(raw: RawValue) -> LoadRequest:
     for key in data:
         if key not in KEYS:
             raise refusal("bad_request", f"unknown key `{key}` in the run's input; {suggest(key, KEYS)}")
-    if "graph" not in data:
+    graph, resume, redrive = data.get("graph"), data.get("resume"), data.get("redrive", False)
+    if "graph" not in data and resume is None:
         raise refusal("bad_request", f"the run's input lacks `graph`; such as {EXAMPLE}")
-    if not isinstance(data["graph"], (str, dict)):
-        kind = json_type(data["graph"])
-        raise refusal("bad_request", f"`graph` must be a name, a path or a graph object, not {kind}")
-    for key in ("resume", "redrive"):
-        if data.get(key):
-            raise refusal("unsupported", f"`{key}` is not available in this version; start the run without it")
-    return LoadRequest(graph=data["graph"], input=data.get("input"))
+    if "graph" in data and not isinstance(graph, (str, dict)):
+        raise refusal("bad_request", f"`graph` must be a name, a path or a graph object, not {json_type(graph)}")
+    if resume is not None and not isinstance(resume, dict):
+        forms = '{"run": ID}, a snapshot, or a reference to one in the store'
+        raise refusal("bad_request", f"`resume` must be {forms}, not {json_type(resume)}")
+    if not isinstance(redrive, bool):
+        raise refusal("bad_request", f"`redrive` must be true or false, not {json_type(redrive)}")
+    if redrive and resume is None:
+        raise refusal("bad_request", "`redrive` says how to `resume`; give what to resume, too")
+    return LoadRequest(graph=graph, input=data.get("input"), resume=resume, redrive=redrive)
 
 
 def read_child(data: dict[str, Any]) -> LoadRequest:
     """The request of a child run, sent by its parent."""
     try:
-        return LoadRequest.model_validate({key: data.get(key) for key in ("compiled", "value")})
+        return LoadRequest.model_validate({key: data.get(key) for key in ("compiled", "value", "resume")})
     except ValidationError:
         raise refusal("bad_request", "`compiled` is what a parent run sends; give `graph` instead") from None
 

@@ -12,9 +12,10 @@ from temporalio.exceptions import ApplicationError
 
 from graph import views
 from graph.errors import OperateError
+from graph.snapshot import Snapshot, join, pages
 from graph.state import Error
 from graph.values import ANSWER_LIMIT, JSON, Value, trim
-from graph.wire import EVALUATE, LOAD, RUN_GRAPH, EvaluateRequest, Loaded, LoadRequest, RunInfo
+from graph.wire import EVALUATE, LOAD, RESTORE, RUN_GRAPH, EvaluateRequest, Loaded, LoadRequest, Page, RunInfo
 from workflows import logs
 from workflows.calls import AttemptFailed, call
 from workflows.record import Record
@@ -29,6 +30,7 @@ LONGEST_KEYWORD = 250
 
 LOAD_TIMEOUT = 120_000
 EVALUATE_TIMEOUT = 300_000
+SNAPSHOT_PAGE = ANSWER_LIMIT * 3 // 4
 
 
 @workflow.defn(name=RUN_GRAPH)
@@ -41,6 +43,8 @@ class RunGraph:
         self._registered: list[str] = []
         self._describing = False
         self._escalated = 0
+        self._error: Error | None = None
+        """The run's own error, if it failed by no node's."""
 
     @workflow.run
     async def run(self, request: RawValue = NOTHING) -> dict[str, Any]:
@@ -60,11 +64,19 @@ class RunGraph:
             graph=loaded.plan.name,
             started=info.workflow_start_time.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         )
-        record = self._record = Record(loaded.plan, loaded.graph, loaded.input, run)
-        record.warnings = loaded.warnings
+        try:
+            record = self._record = await self._begin(loaded, run)
+        except AttemptFailed as failure:
+            raise self._unloaded(failure.error) from None
+        except asyncio.CancelledError:
+            self._status = "cancelled"
+            logs.cancelled()
+            raise
         self._registered = loaded.search_attributes
         self._show("running")
         logs.started(run.graph, len(loaded.plan.nodes))
+        if self._error is not None:
+            raise self._fail(record, self._error)
         try:
             async with asyncio.timeout(None if loaded.plan.deadline is None else loaded.plan.deadline / 1000):
                 await Schedule(record, self._changed).run()
@@ -88,19 +100,36 @@ class RunGraph:
             return {**envelope, "result": None, "result_ref": output.ref.model_dump()}
         return {**envelope, "result": output.inline}
 
+    async def _begin(self, loaded: Loaded, run: RunInfo) -> Record:
+        """The record of a new run, or of one that goes on from a snapshot."""
+        if loaded.pages:
+            pages = [
+                (await call(RESTORE, ref, Page, summary="restore", timeout=LOAD_TIMEOUT)).page for ref in loaded.pages
+            ]
+            snapshot = Snapshot.model_validate(join(pages))
+            record = Record.restored(snapshot, loaded.plan, loaded.graph, run)
+            self._error = Error.from_json(snapshot.error)
+        else:
+            record = Record(loaded.plan, loaded.graph, loaded.input, run)
+        record.warnings = loaded.warnings
+        return record
+
     async def _load(self, wanted: LoadRequest) -> Loaded:
         try:
             return await call(LOAD, wanted, Loaded, summary="load the graph", timeout=LOAD_TIMEOUT)
         except AttemptFailed as failure:
-            self._status = "failed"
-            error = failure.error
-            envelope = {"status": "failed", "error": {**error.to_json(), "node": None}}
-            logs.failed(error.code, error.message)
-            raise ApplicationError(error.message, envelope, type=error.code, non_retryable=True) from None
+            raise self._unloaded(failure.error) from None
         except asyncio.CancelledError:
             self._status = "cancelled"
             logs.cancelled()
             raise
+
+    def _unloaded(self, error: Error) -> ApplicationError:
+        """The failure of a run that never began."""
+        self._status = "failed"
+        logs.failed(error.code, error.message)
+        envelope = {"status": "failed", "error": {**error.to_json(), "node": None}}
+        return ApplicationError(error.message, envelope, type=error.code, non_retryable=True)
 
     async def _output(self, record: Record, *, child: bool) -> Value:
         """The run's output: a node's value as it is, or evaluated."""
@@ -116,6 +145,7 @@ class RunGraph:
     def _fail(self, record: Record, error: Error | None) -> ApplicationError:
         """The run's failure: `error`, or the first failed node's."""
         node = None
+        self._error = error
         if error is None:
             node = record.failures[0]
             error = record.nodes[node].executions[-1].error
@@ -195,6 +225,22 @@ class RunGraph:
         if record is None:
             return {"status": self._status}
         return views.state(record.plan, self._status, record.usage, record.nodes)
+
+    @workflow.query
+    def snapshot(self, page: RawValue = NOTHING) -> dict[str, JSON]:
+        """The whole state, for a new run to `resume` from: page ``page`` of ``pages``, counted from 0.
+
+        Raises:
+            OperateError: the graph is still being loaded, or there is no such page.
+        """
+        if self._record is None:
+            raise OperateError("no_value", "the graph is still being loaded, or couldn't be")
+        error = self._error.to_json() if self._error else None
+        parts = pages(self._record.snapshot(self._status, error).to_json(), SNAPSHOT_PAGE)
+        number = read_json(page) or 0
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(parts):
+            raise OperateError("bad_cursor", f"there is no page {number}; pages are 0 to {len(parts) - 1}")
+        return {**parts[number], "page": number, "pages": len(parts)}
 
     @workflow.query
     def escalations(self) -> list[JSON]:

@@ -14,6 +14,8 @@ from temporalio import workflow
 
 from graph.plan import NodePlan
 from graph.readiness import decide
+from graph.state import Execution
+from graph.views import CONCLUDED
 from workflows.climbing import Climber, NodeFailed, Stopped
 from workflows.maps import MapRun
 from workflows.record import Record
@@ -30,10 +32,9 @@ class Schedule:
     def __init__(self, record: Record, concluded: Callable[[], None]) -> None:
         self.record = record
         self.concluded = concluded
-        self.stopping = False
+        self.stopping = bool(record.failures) and record.plan.on_failure == "stop"
         self._settled = {node.name: asyncio.Event() for node in record.plan.nodes}
         self._optional = frozenset(node.name for node in record.plan.nodes if node.optional)
-        self._handlers: frozenset[str] = frozenset()
         self._breakable: dict[asyncio.Task[Any], str] = {}
         self._climber = Climber(record, asyncio.Semaphore(IN_FLIGHT), self._interruptible, self._ladder_stops)
 
@@ -52,23 +53,34 @@ class Schedule:
             life.result()
 
     async def _live(self, node: NodePlan) -> None:
-        """A node's whole life, until it is settled."""
+        """A node's whole life, until it is settled. One that a snapshot gave as concluded has none left."""
+        state = self.record.nodes[node.name]
+        if state.status in CONCLUDED:
+            self._settled[node.name].set()
+            return
+        if state.status != "idle":
+            self.record.mark(node.name, "active")  # its delay may be over
+            await self._work(node, state.executions[-1])
+            self._settle(node)
+            return
         for source in node.sources:
             await self._settled[source].wait()
         statuses = {source: self.record.nodes[source].status for source in node.sources}
-        decision = decide(node, statuses, self._optional, self._handlers, self.stopping)
+        decision = decide(node, statuses, self._optional, self.record.handlers, self.stopping)
         if decision.action == "start":
             if decision.handles and self.stopping:
-                self._handlers |= {node.name}
-            await self._work(node)
+                self.record.handlers |= {node.name}
+            await self._work(node, self.record.begin(node))
         else:
             self.record.mark(node.name, "skipped" if decision.action == "skip" else "idle", decision.reason)
+        self._settle(node)
+
+    def _settle(self, node: NodePlan) -> None:
         self._settled[node.name].set()
         self.concluded()
 
-    async def _work(self, node: NodePlan) -> None:
-        """Execute a node and conclude it."""
-        execution = self.record.begin(node)
+    async def _work(self, node: NodePlan, execution: Execution) -> None:
+        """Bring an execution of a node to its end and conclude it."""
         self.concluded()
         try:
             if node.map:
@@ -96,11 +108,11 @@ class Schedule:
         """The run is failing: break off whatever only waits."""
         self.stopping = True
         for task, name in self._breakable.items():
-            if name not in self._handlers:
+            if name not in self.record.handlers:
                 task.cancel()
 
     def _ladder_stops(self, node: NodePlan) -> bool:
-        return self.stopping and node.name not in self._handlers
+        return self.stopping and node.name not in self.record.handlers
 
     async def _interruptible(self, node: NodePlan, waiting: Callable[[], Awaitable[T]]) -> T:
         """Await what a failing run breaks off.
