@@ -40,7 +40,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from cli.processes import tied
-from cli.server import DevServer, temporal_binary
+from cli.server import DEFAULT_PORT, DEFAULT_UI_PORT, DevServer, port_is_free, temporal_binary
 from graph.errors import FerrataError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -55,8 +55,8 @@ POLL_SECONDS: Final = 0.2
 BAR: Final = 20
 
 STOPPING: Final = """
-Server and worker stop now. `make demo DEMO_ARGS=--keep` keeps them up and shows the commands to look further and to
-drain what was escalated; `make dev` starts both for runs of your own."""
+Server and worker stop now. `make demo DEMO_ARGS=--keep` keeps them up for these commands; `make dev` starts both for
+runs of your own."""
 
 Handle = WorkflowHandle[Any, Any]
 
@@ -133,7 +133,9 @@ async def demo(console: Console, paths: list[str], keep: bool) -> int:
     state.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="demo-", dir=state) as folder:
         console.print("starting a Temporal server ...")
-        async with DevServer(ui=True, log=Path(folder, "server.log")) as server:
+        # The usual ports, unless `make dev` has them: then the commands to look further need no address.
+        port, ui_port = (port if port_is_free(port) else None for port in (DEFAULT_PORT, DEFAULT_UI_PORT))
+        async with DevServer(port=port, ui=True, ui_port=ui_port, log=Path(folder, "server.log")) as server:
             console.print(f"server at {server.address}, web UI at {server.ui_url}")
             console.print("starting the worker ...")
             async with worker(server, Path(folder)) as process:
@@ -150,8 +152,8 @@ async def demo(console: Console, paths: list[str], keep: bool) -> int:
                 if result is not None:
                     show_report(console, result)
                 show_escalations(console, entries)
+                show_commands(console, server, entries, keep)
                 if keep:
-                    show_commands(console, server, entries)
                     await stay(console)
                 else:
                     console.print(STOPPING, soft_wrap=True)
@@ -312,10 +314,10 @@ def show_escalations(console: Console, entries: list[dict[str, Any]]) -> None:
         console.print(f"escalation {entry['id']}: {escaped(entry['reason'])}", soft_wrap=True)
 
 
-def show_commands(console: Console, server: DevServer, entries: list[dict[str, Any]]) -> None:
-    """How to look further with the `temporal` command."""
+def show_commands(console: Console, server: DevServer, entries: list[dict[str, Any]], keep: bool) -> None:
+    """How to look further with the `temporal` command, while the server is up."""
     temporal = f"{os.path.relpath(temporal_binary())} workflow"
-    where = f"--address {server.address} --workflow-id"
+    where = "--workflow-id" if server.port == DEFAULT_PORT else f"--address {server.address} --workflow-id"
     commands = [
         f"{temporal} show {where} {RUN_ID}",
         f"{temporal} query {where} {RUN_ID} --type state",
@@ -327,7 +329,7 @@ def show_commands(console: Console, server: DevServer, entries: list[dict[str, A
             f"{temporal} signal {where} escalations --name drain --input {shlex.quote(drain)}",
             f"{temporal} query {where} escalations --type all",
         ]
-    console.print("\nLook further, in another terminal:")
+    console.print(f"\nLook further, in another terminal{'' if keep else ', while server and worker are up'}:")
     for command in commands:
         console.print(f"  {command}", soft_wrap=True, markup=False)
 
