@@ -192,7 +192,7 @@ def test_operators_in_strings_are_no_mistakes() -> None:
         "+".join("a" * 4000),
         "[" * 99 + "a" + "]" * 99 + "+" * 200 + "a",
         "a" * 10_001,
-        "f'{" * 50 + "a" + "}'" * 50,
+        "f'{" * 120 + "a" + "}'" * 120,
     ],
 )
 def test_long_and_deep_expressions_are_refused_quickly(text: str) -> None:

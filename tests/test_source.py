@@ -206,7 +206,7 @@ def test_bad_yaml_is_refused_in_words_that_help(text: str, says: str, place: tup
 @pytest.mark.parametrize(
     ("text", "code", "place"),
     [
-        ('{"a": 1,}', "bad_json", (1, 9)),
+        ('{"a": 1 "b": 2}', "bad_json", (1, 9)),
         ('{"a":\n NaN}', "bad_value", (2, 2)),
         ('{"a":\n 1e999}', "bad_value", (2, 2)),
         ('["\\ud800"]', "bad_value", (1, 2)),
