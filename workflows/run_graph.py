@@ -57,24 +57,10 @@ class RunGraph:
             ApplicationError: type = code; details hold the same envelope with status ``failed`` and ``error``.
         """
         wanted = read_request(request)
-        loaded = await self._load(wanted)
-        info = workflow.info()
-        run = RunInfo(
-            id=info.workflow_id,
-            graph=loaded.plan.name,
-            started=info.workflow_start_time.astimezone(UTC).isoformat().replace("+00:00", "Z"),
-        )
-        try:
-            record = self._record = await self._begin(loaded, run)
-        except AttemptFailed as failure:
-            raise self._unloaded(failure.error) from None
-        except asyncio.CancelledError:
-            self._status = "cancelled"
-            logs.cancelled()
-            raise
+        loaded, record = await self._load(wanted)
         self._registered = loaded.search_attributes
         self._show("running")
-        logs.started(run.graph, len(loaded.plan.nodes))
+        logs.started(record.run.graph, len(loaded.plan.nodes))
         if self._error is not None:
             raise self._fail(record, self._error)
         try:
@@ -100,8 +86,27 @@ class RunGraph:
             return {**envelope, "result": None, "result_ref": output.ref.model_dump()}
         return {**envelope, "result": output.inline}
 
-    async def _begin(self, loaded: Loaded, run: RunInfo) -> Record:
+    async def _load(self, wanted: LoadRequest) -> tuple[Loaded, Record]:
+        """Load the graph, and begin its record. Raises ApplicationError if there is nothing to run."""
+        try:
+            loaded = await call(LOAD, wanted, Loaded, summary="load the graph", timeout=LOAD_TIMEOUT)
+            self._record = await self._begin(loaded)
+        except AttemptFailed as failure:
+            raise self._unloaded(failure.error) from None
+        except asyncio.CancelledError:
+            self._status = "cancelled"
+            logs.cancelled()
+            raise
+        return loaded, self._record
+
+    async def _begin(self, loaded: Loaded) -> Record:
         """The record of a new run, or of one that goes on from a snapshot."""
+        info = workflow.info()
+        run = RunInfo(
+            id=info.workflow_id,
+            graph=loaded.plan.name,
+            started=info.workflow_start_time.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        )
         if loaded.pages:
             pages = [
                 (await call(RESTORE, ref, Page, summary="restore", timeout=LOAD_TIMEOUT)).page for ref in loaded.pages
@@ -113,16 +118,6 @@ class RunGraph:
             record = Record(loaded.plan, loaded.graph, loaded.input, run)
         record.warnings = loaded.warnings
         return record
-
-    async def _load(self, wanted: LoadRequest) -> Loaded:
-        try:
-            return await call(LOAD, wanted, Loaded, summary="load the graph", timeout=LOAD_TIMEOUT)
-        except AttemptFailed as failure:
-            raise self._unloaded(failure.error) from None
-        except asyncio.CancelledError:
-            self._status = "cancelled"
-            logs.cancelled()
-            raise
 
     def _unloaded(self, error: Error) -> ApplicationError:
         """The failure of a run that never began."""
