@@ -15,7 +15,7 @@ from graph.values import JSON, Ref
 LANGUAGE_VERSION = 1
 """Part of every fingerprint; raised when the meaning of the same file changes."""
 
-Kind = Literal["script", "function", "value", "infer", "activity", "graph"]
+Kind = Literal["script", "function", "value", "infer", "activity", "graph", "wait"]
 AfterStatus = Literal["succeeded", "failed", "any"]
 
 
@@ -53,11 +53,19 @@ class ActivityCall(Model):
     args: list[JSON] | None = None
 
 
+class Wait(Model):
+    """What a `wait` node waits for: a time (``time`` is the template of a duration for ``for``, of an RFC 3339 time for
+    ``until``), or a reply, whose schema is the node's first check, called ``reply``."""
+
+    what: Literal["for", "until", "reply"]
+    time: JSON = None
+
+
 class Implementation(Model):
     """One way to do a node's work. Number 0 is the node's own; each reroute rung adds one.
 
     ``id`` is what the state shows: ``script:sha256:...``, ``function:module:name``, ``model:NAME``, ``value``,
-    ``activity:NAME``, ``graph:sha256:...``. ``model`` is the one that answers ``infer`` (for `infer`, and for
+    ``activity:NAME``, ``graph:sha256:...``, ``wait:for``, ``wait:until``, ``wait:reply``. ``model`` is the one that answers ``infer`` (for `infer`, and for
     `script` under the ``models`` grant); ``models`` are all those the script may ask for.
     """
 
@@ -68,6 +76,7 @@ class Implementation(Model):
     value: JSON = None
     infer: InferCall | None = None
     activity: ActivityCall | None = None
+    wait: Wait | None = None
     graph: str | None = None
     """Fingerprint of the child graph: a key of `CompiledGraph.graphs`."""
     model: str | None = None

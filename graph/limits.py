@@ -26,6 +26,9 @@ DEFAULT_TIMEOUT_MS: Final = 60_000
 MIN_TIMEOUT_MS: Final = 10
 MAX_TIMEOUT_MS: Final = 24 * 3600 * 1000
 
+MAX_WAIT_MS: Final = 365 * 24 * 3600 * 1000
+"""How long a `wait` node may wait; also the default of its `timeout`."""
+
 DEFAULT_OUTPUT_BYTES: Final = 8 * MIB
 MAX_OUTPUT_BYTES: Final = 32 * MIB
 """A larger value keeps a process so busy with encoding it that the server would take the process for lost."""

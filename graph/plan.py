@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from graph.compiled import AfterStatus, Kind, Rung
 from graph.values import Compact, Ref
 
@@ -24,6 +26,8 @@ class NodePlan(Compact):
     max_rounds: int | None = None
     task_queue: str | None = None
     child: Ref | None = None
+    wait: Literal["time", "reply"] | None = None
+    """What a `wait` node waits for."""
 
     @property
     def sources(self) -> dict[str, AfterStatus]:

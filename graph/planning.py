@@ -47,6 +47,7 @@ def _node_plan(graph: CompiledGraph, node: CompiledNode) -> NodePlan:
         max_rounds=node.repeat.max_rounds if node.repeat else None,
         task_queue=own.activity.task_queue if own.activity else None,
         child=graph.refs.get(own.graph) if own.graph else None,
+        wait=None if own.wait is None else "reply" if own.wait.what == "reply" else "time",
     )
 
 

@@ -100,6 +100,7 @@ class SavedProgress(Strict):
     due: Number | None
     deadline: Number | None
     ending: SavedEnding | None
+    until: Number | None = None
 
 
 class SavedExecution(Strict):

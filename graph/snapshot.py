@@ -45,6 +45,13 @@ class Snapshot(BaseModel):
     handlers: list[str] = []
     previous: list[str] = []
     """The runs that it goes on from, the latest first: child runs in flight may be known by their ids."""
+    deadline: Number | None = None
+    """When the run's time is over, in milliseconds since the epoch."""
+    replies: dict[str, Value] = {}
+    """Replies to `wait` nodes that came before these began to wait, by node."""
+    ignored: dict[str, Any] = {}
+    """What was sent and changed nothing, as `workflows.ignored.Ignored.to_json`."""
+    warnings: list[str] = []
     error: dict[str, Any] | None = None
     """The run's own error, if it failed by no node's (its deadline, its output)."""
 

@@ -108,7 +108,8 @@ class Progress:
 
     ``standing`` is `Climb.to_json`, ``step`` the attempt that is made or due (the fields of `ladder.Attempt`),
     ``index`` its index, ``feedback`` what it is told, ``due`` when its delay is over, ``deadline`` when the node's
-    time is. ``ending`` is set once the ladder came to its `escalate`.
+    time is. ``until`` is when a `wait` is over, once that is known. ``ending`` is set once the ladder came to its
+    `escalate`.
     """
 
     standing: list[int]
@@ -118,6 +119,7 @@ class Progress:
     due: int | None = None
     deadline: int | None = None
     ending: Ending | None = None
+    until: int | None = None
 
     def to_json(self) -> dict[str, JSON]:
         """Its fields."""

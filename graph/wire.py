@@ -25,6 +25,7 @@ EVALUATE: Final = "evaluate"
 ESCALATE: Final = "escalate"
 PACK: Final = "pack"
 RESTORE: Final = "restore"
+SAVE: Final = "save"
 
 WORKER_SHUTDOWN: Final = "ferrata.worker_shutdown"
 """Type of the error by which an activity says: this worker stops, schedule me again; nothing is lost or counted. It
@@ -132,22 +133,27 @@ class FailureRecord(Compact):
 
 
 class Bound(Compact):
-    """What a called activity (``args``) or a child run (``value``) is given."""
+    """What a called activity (``args``) or a child run (``value``) is given; for a `wait`, how many milliseconds it
+    takes (``duration``), or when it is over (``until``, milliseconds since the epoch)."""
 
     skipped: bool = False
     args: list[Value] = []
     value: Value | None = None
     input: str | None = None
+    duration: int | None = None
+    until: int | None = None
 
 
 class CheckRequest(AttemptRequest):
     """Check what a called activity or a child run gave back. ``input`` is the digest of what it was given;
-    ``round`` counts a loop's outputs from 1."""
+    ``round`` counts a loop's outputs from 1. ``early``: a reply that came before its node waits; only its schemas can
+    be checked."""
 
     output: Value
     input: str | None = None
     usage: dict[str, Any] | None = None
     round: int = 1
+    early: bool = False
 
 
 class Pinned(Compact):
