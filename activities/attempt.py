@@ -11,6 +11,7 @@ from activities.evaluate import Environment
 from activities.implement import Feedback, Meter
 from activities.perform import Outcome, Try, bind_input, check_size, in_time, loop_ends, loop_exhausted, perform
 from activities.tools import Tools
+from activities.waits import bind_wait, only_schemas
 from graph.compiled import ActivityCall, CompiledNode
 from graph.errors import Failure
 from graph.values import ARGUMENTS_LIMIT, JSON, Value, digest, encode
@@ -87,6 +88,9 @@ class AttemptActivities:
     async def _bind(self, node: CompiledNode, env: Environment, call: ActivityCall | None) -> Bound:
         if node.when is not None and not await env.condition(node.when, "the guard"):
             return Bound(skipped=True)
+        wait = node.implementations[0].wait
+        if wait is not None:
+            return await bind_wait(wait, env)
         if call is None:
             input = await bind_input(node, env, "input")
             return Bound(value=await self._tools.store.as_value(input), input=digest(encode(input)))
@@ -108,6 +112,8 @@ class AttemptActivities:
         try:
             async with in_time(node):
                 outcome.data = check_size(node, output)
+                if request.early:
+                    node = only_schemas(node)
                 if node.repeat is not None and not await loop_ends(node.repeat.until, env, output):
                     if request.round >= node.repeat.max_rounds:
                         raise loop_exhausted(node.repeat.until, request.round)

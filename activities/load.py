@@ -19,15 +19,15 @@ from temporalio.service import RPCError
 
 from activities.inputs import check_input
 from activities.lookup import find_graph
-from activities.resume import check_same, child_in_flight, same_input, store_pages, take_up
+from activities.resume import check_same, checked, child_in_flight, same_input, store_pages, take_up
 from activities.tools import Tools
 from graph.compile import Compilation, compile_graph
 from graph.compiled import CompiledGraph
 from graph.errors import LoadError, Problem
 from graph.planning import plan_of
-from graph.snapshot import Snapshot
+from graph.snapshot import Snapshot, join
 from graph.values import JSON, Ref, Value
-from graph.wire import LOAD, RESTORE, Loaded, LoadRequest, Page
+from graph.wire import LOAD, RESTORE, SAVE, Continued, Loaded, LoadRequest, Page
 from graph.world import World
 
 INPUT_INLINE = 2 * 1024
@@ -50,6 +50,8 @@ class LoadActivities:
     @activity.defn(name=LOAD)
     async def load(self, request: LoadRequest) -> Loaded:
         """Compile and store a graph, or take up one that a parent run stored. Raises LoadError, StoreError."""
+        if request.continued is not None:
+            return await self._continue(request.continued)
         if request.resume is not None and request.compiled is None:
             return await self._resume(request, *await take_up(self._tools, request.resume, request.redrive))
         if request.resume is not None and (before := await child_in_flight(self._tools, request)):
@@ -89,6 +91,23 @@ class LoadActivities:
             search_attributes=await self._search_attributes(),
             pages=await store_pages(self._tools, snapshot.model_copy(update={"input": value})),
         )
+
+    async def _continue(self, continued: Continued) -> Loaded:
+        """Go on from pages that the run saved itself, in a fresh history."""
+        data = join([await self._tools.store.get_json(ref) for ref in continued.pages])
+        snapshot, graph = await checked(self._tools, data, redrive=False)
+        return Loaded(
+            plan=plan_of(graph),
+            graph=snapshot.compiled,
+            input=snapshot.input,
+            search_attributes=await self._search_attributes(),
+            pages=continued.pages,
+        )
+
+    @activity.defn(name=SAVE)
+    async def save(self, request: Page) -> Ref:
+        """Store one page of a run's snapshot. Raises StoreError."""
+        return await self._tools.store.put_json(request.page)
 
     @activity.defn(name=RESTORE)
     async def restore(self, ref: Ref) -> Page:

@@ -46,7 +46,7 @@ class Activities:
             EscalateActivities(self.tools),
         )
         ours: list[Activity] = [
-            *(loads.load, loads.restore),
+            *(loads.load, loads.save, loads.restore),
             *(attempts.attempt, attempts.reroute, attempts.bind, attempts.check),
             *(chunks.pin, chunks.chunk, chunks.reroute_chunk, chunks.collect),
             *(outputs.evaluate, outputs.pack),

@@ -65,8 +65,9 @@ class Implementation(Model):
     """One way to do a node's work. Number 0 is the node's own; each reroute rung adds one.
 
     ``id`` is what the state shows: ``script:sha256:...``, ``function:module:name``, ``model:NAME``, ``value``,
-    ``activity:NAME``, ``graph:sha256:...``, ``wait:for``, ``wait:until``, ``wait:reply``. ``model`` is the one that answers ``infer`` (for `infer`, and for
-    `script` under the ``models`` grant); ``models`` are all those the script may ask for.
+    ``activity:NAME``, ``graph:sha256:...``, ``wait:for``, ``wait:until``, ``wait:reply``. ``model`` is the
+    one that answers ``infer`` (for `infer`, and for `script` under the ``models`` grant); ``models`` are all those the
+    script may ask for.
     """
 
     kind: Kind
@@ -159,10 +160,38 @@ class Repeat(Model):
     max_rounds: int
 
 
+Format = Literal["json", "jsonl", "csv"]
+
+
+class FileSource(Model):
+    """Items in a file. ``path`` is a template; ``read`` are the folders granted, as written. Both are relative to the
+    graph file's folder: ``base`` below ``root``, the outermost graph file's (None: a graph without a file).
+    ``format`` None: the path's ending tells, once it is known."""
+
+    source: Literal["file"] = "file"
+    path: JSON
+    format: Format | None = None
+    read: list[str]
+    base: str = ""
+    root: str | None = None
+
+
+class RefSource(Model):
+    """Items in the store: a list, by a template of its reference."""
+
+    source: Literal["ref"] = "ref"
+    ref: JSON
+
+
+Source = Annotated[FileSource | RefSource, Field(discriminator="source")]
+
+
 class Over(Model):
-    """A map. ``items`` is a template yielding the list; ``guard_per_item`` says ``when`` names item or index."""
+    """A map. ``items`` is a template yielding the list, unless there is a ``source``; ``guard_per_item`` says ``when``
+    names item or index."""
 
     items: JSON
+    source: Source | None = None
     batch: int | None = None
     allow_empty: bool = False
     concurrency: int = 8

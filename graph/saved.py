@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from graph.compiled import CompiledNode, Reroute, Retry
 from graph.ladder import LONGEST_DELAY
 from graph.state import AttemptStatus, NodeStatus
-from graph.values import JSON, Ref
+from graph.values import JSON, Ref, Value
 
 LARGEST: Final = 2**53
 SLACK: Final = 24 * 3600 * 1000
@@ -90,6 +90,30 @@ class SavedEnding(Strict):
     rejected: Ref | None
 
 
+class SavedBelow(Strict):
+    """`Below.to_json`."""
+
+    usage: SavedUsage
+    escalations: Number
+    failures: Number
+
+
+class SavedLoop(Strict):
+    """`state.Loop`."""
+
+    round: Annotated[int, Field(ge=2, le=LARGEST)]
+    value: Value
+    input: str | None
+    below: SavedBelow
+
+
+class SavedIgnored(Strict):
+    """`workflows.ignored.Ignored.to_json`, or nothing."""
+
+    ignored: dict[str, Number] = {}
+    last_ignored: list[dict[str, JSON]] = []
+
+
 class SavedProgress(Strict):
     """`state.Progress`."""
 
@@ -101,6 +125,7 @@ class SavedProgress(Strict):
     deadline: Number | None
     ending: SavedEnding | None
     until: Number | None = None
+    loop: SavedLoop | None = None
 
 
 class SavedExecution(Strict):
@@ -179,6 +204,10 @@ def progress_faults(execution: SavedExecution, progress: SavedProgress, node: Co
         yield "an attempt is running, but the ladder has ended"
     if progress.due is not None and progress.due > now + LONGEST_DELAY + SLACK:
         yield "its delay is too long"
+    if any(attempt.created > now + SLACK for attempt in execution.attempts):
+        yield "an attempt began in the future"
+    if progress.loop is not None and (node.repeat is None or progress.loop.round > node.repeat.max_rounds):
+        yield "its loop has no such round"
     limit = node.limits.deadline
     if (progress.deadline is None) != (limit is None):
         yield "its deadline isn't its graph's"

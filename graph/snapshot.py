@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from graph.compiled import CompiledGraph
 from graph.errors import LoadError, Problem
-from graph.saved import Number, SavedError, SavedNode, SavedUsage, faults
+from graph.saved import SLACK, Number, SavedError, SavedIgnored, SavedNode, SavedUsage, faults
 from graph.values import JSON, Ref, Value, encode
 from graph.wire import Entry
 
@@ -71,6 +71,7 @@ def read_snapshot(data: JSON) -> Snapshot:
         for node in snapshot.nodes.values():
             SavedNode.model_validate(node)
         SavedUsage.model_validate(snapshot.usage)
+        SavedIgnored.model_validate(snapshot.ignored)
         if snapshot.error is not None:
             SavedError.model_validate(snapshot.error)
     except ValidationError as error:
@@ -144,6 +145,7 @@ def redriven(snapshot: Snapshot, graph: CompiledGraph) -> Snapshot:
             "values": {name: value for name, value in snapshot.values.items() if name not in again},
             "failures": [],
             "handlers": [],
+            "deadline": None,
             "error": None,
             "status": "running",
         }
@@ -171,6 +173,8 @@ def check_nodes(snapshot: Snapshot, graph: CompiledGraph, now: int) -> None:
     last = max((execution.id for node in saved.values() for execution in node.executions), default=0)
     if snapshot.last_id < last:
         found.append(f"`last_id` is {snapshot.last_id}, but there is an execution {last}")
+    if snapshot.deadline is not None and snapshot.deadline > now + (graph.deadline or 0) + SLACK:
+        found.append("`deadline` isn't its graph's")
     if not names.issuperset(snapshot.handlers):
         found.append("`handlers` names nodes that the graph doesn't have")
     if found:

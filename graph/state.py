@@ -102,14 +102,25 @@ class Ending:
 
 
 @dataclass
+class Loop:
+    """Where a loop stands between two rounds: the next ``round``, what it is given (``value``, a `Value`'s JSON), the
+    digest of the first ``input``, and what its child runs came to so far (``below``: usage, escalations, failures)."""
+
+    round: int
+    value: dict[str, JSON]
+    input: str | None
+    below: dict[str, JSON]
+
+
+@dataclass
 class Progress:
     """How far an execution got up its ladder: enough to go on from there in another run. Times in milliseconds since
     the epoch.
 
     ``standing`` is `Climb.to_json`, ``step`` the attempt that is made or due (the fields of `ladder.Attempt`),
     ``index`` its index, ``feedback`` what it is told, ``due`` when its delay is over, ``deadline`` when the node's
-    time is. ``until`` is when a `wait` is over, once that is known. ``ending`` is set once the ladder came to its
-    `escalate`.
+    time is. ``until`` is when a `wait` is over, once that is known; ``loop`` where a loop stands between two rounds.
+    ``ending`` is set once the ladder came to its `escalate`.
     """
 
     standing: list[int]
@@ -120,15 +131,19 @@ class Progress:
     deadline: int | None = None
     ending: Ending | None = None
     until: int | None = None
+    loop: Loop | None = None
 
     def to_json(self) -> dict[str, JSON]:
         """Its fields."""
-        return {**vars(self), "ending": vars(self.ending) if self.ending else None}
+        parts = {"ending": self.ending, "loop": self.loop}
+        return {**vars(self), **{key: vars(part) if part else None for key, part in parts.items()}}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Progress:
         """What `to_json` gave."""
-        return cls(**{**data, "ending": Ending(**data["ending"]) if data["ending"] else None})
+        ending, loop = data["ending"], data.get("loop")
+        parts = {"ending": Ending(**ending) if ending else None, "loop": Loop(**loop) if loop else None}
+        return cls(**{**data, **parts})
 
 
 @dataclass

@@ -18,6 +18,7 @@ __all__ = ["deadline_error", "escalations", "mermaid", "output", "progress", "st
 CONCLUDED: tuple[NodeStatus, ...] = ("succeeded", "failed", "skipped", "cancelled")
 SHOWN = 10
 """Names listed in progress before it only counts."""
+NAMED = {"reply": "a reply", "time": "a time", "retry": "a retry"}
 SHORT = 100
 """Bytes of a reason in an answer that would be too large."""
 
@@ -31,9 +32,12 @@ def progress(
     escalations: int,
     failures: int,
     warnings: list[str],
+    waiting: list[JSON],
+    ignored: dict[str, JSON],
 ) -> dict[str, JSON]:
     """How far a run is: counts of nodes by status, of map items, the nodes active now, and markdown of the same.
-    ``escalations`` and ``failures`` as in the run's result."""
+    ``escalations`` and ``failures`` as in the run's result; ``waiting`` as `waiting` gives it; ``ignored``: what was
+    sent and changed nothing."""
     total = len(plan.nodes)
     done = sum(counts.get(key, 0) for key in CONCLUDED)
     lines = [f"**{plan.name}**: {status}, {done} of {total} nodes concluded"]
@@ -42,6 +46,10 @@ def progress(
         counted = ", ".join(f"{value} {key}" for key, value in items.items() if key != "items" and value)
         lines.append(f"- items: {items.get('items', 0)}" + (f", of which {counted}" if counted else ""))
     lines += [f"- {name}: {value}" for name, value in (("escalations", escalations), ("failures", failures)) if value]
+    if waiting:
+        more = f" and {len(waiting) - SHOWN} more" if len(waiting) > SHOWN else ""
+        shown = ", ".join(f"`{entry['node']}` for {NAMED[entry['for']]}" for entry in waiting[:SHOWN])
+        lines.append(f"- waiting: {shown}{more}")
     if running:
         more = f" and {len(running) - SHOWN} more" if len(running) > SHOWN else ""
         lines.append("- running: " + ", ".join(f"`{name}`" for name in running[:SHOWN]) + more)
@@ -54,8 +62,26 @@ def progress(
         "escalations": escalations,
         "failures": failures,
         "warnings": warnings,
+        "waiting": waiting[:SHOWN],
+        **ignored,
         "markdown": "\n".join(lines),
     }
+
+
+def waiting(plan: Plan, nodes: Mapping[str, NodeState], running: Sequence[str]) -> list[JSON]:
+    """What nodes under way wait for: ``{"node", "for": "reply", "time" or "retry", "until": milliseconds since the
+    epoch}``."""
+    kinds = {node.name: node.wait for node in plan.nodes}
+    found: list[JSON] = []
+    for name in running:
+        progress = nodes[name].executions[-1].progress
+        if nodes[name].status != "waiting" or progress is None:
+            continue
+        if progress.until is not None:
+            found.append({"node": name, "for": kinds[name] or "time", "until": progress.until})
+        else:
+            found.append({"node": name, "for": "retry", "until": progress.due})
+    return found
 
 
 def state(plan: Plan, status: str, usage: Usage, nodes: Mapping[str, NodeState]) -> dict[str, JSON]:

@@ -55,6 +55,13 @@ class Scope(Compact):
     packs: list[Ref] = []
 
 
+class Continued(Compact):
+    """A run that goes on in a fresh history: its snapshot's pages, and whether it is another run's child."""
+
+    pages: list[Ref]
+    child: bool = False
+
+
 class LoadRequest(Compact):
     """Resolve, compile and store a graph. A child run gives ``compiled`` and ``value`` instead of graph and input."""
 
@@ -64,6 +71,7 @@ class LoadRequest(Compact):
     value: Value | None = None
     resume: JSON = None
     redrive: bool = False
+    continued: Continued | None = None
 
 
 class Loaded(Compact):

@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflo
 from graph.durations import format_duration
 from graph.errors import FAILURE_CLASSES
 from graph.plan import NodePlan
-from graph.state import Error, Usage
+from graph.state import Error, Loop, Progress, Usage
 from graph.values import ARGUMENTS_LIMIT, JSON, Value, encode, trim
 from graph.wire import (
     ATTEMPT,
@@ -60,6 +60,15 @@ class Below:
         if envelope["status"] == "completed":
             self.failures += envelope["failures"]
 
+    def to_json(self) -> dict[str, JSON]:
+        """As a snapshot has it."""
+        return {"usage": self.usage.to_json(), "escalations": self.escalations, "failures": self.failures}
+
+    def restore(self, data: dict[str, Any]) -> None:
+        """Take over what `to_json` gave."""
+        self.usage = Usage.from_json(data["usage"])
+        self.escalations, self.failures = data["escalations"], data["failures"]
+
 
 @dataclass(frozen=True)
 class Child:
@@ -75,9 +84,17 @@ class Child:
 
 
 async def make_attempt(
-    node: NodePlan, request: AttemptRequest, child: Child, interruptible: Interruptible, below: Below
+    node: NodePlan,
+    request: AttemptRequest,
+    child: Child,
+    below: Below,
+    progress: Progress,
+    *,
+    interruptible: Interruptible,
+    rest: Callable[[NodePlan], Awaitable[None]],
 ) -> AttemptResult:
-    """Make one attempt of ``node`` with ``request.implementation``; ``below`` takes what child runs come to.
+    """Make one attempt of ``node`` with ``request.implementation``, or go on with it where ``progress.loop`` says.
+    ``below`` takes what child runs come to; ``rest`` is awaited between the rounds of a loop.
 
     Raises:
         AttemptFailed: it failed.
@@ -90,10 +107,15 @@ async def make_attempt(
     if kind not in ("activity", "graph"):
         name = REROUTE if rerouted else ATTEMPT
         return await call(name, request, AttemptResult, summary=summary, timeout=node.timeout)
-    bound = await call(BIND, request, Bound, summary=f"{summary}: bind", timeout=node.timeout)
-    if bound.skipped:
-        return AttemptResult(skipped=True)
-    round_number = 1
+    if progress.loop is None:
+        bound = await call(BIND, request, Bound, summary=f"{summary}: bind", timeout=node.timeout)
+        if bound.skipped:
+            return AttemptResult(skipped=True)
+        round_number = 1
+    else:
+        value = Value.model_validate(progress.loop.value)
+        bound, round_number = Bound(args=[value], value=value, input=progress.loop.input), progress.loop.round
+        below.restore(progress.loop.below)
     while True:
         if kind == "activity":
             output = await call_activity(node, bound, summary)
@@ -109,6 +131,8 @@ async def make_attempt(
             raise RuntimeError("a loop that goes on has an output")
         bound = Bound(args=[result.output], value=result.output, input=bound.input)
         round_number += 1
+        progress.loop = Loop(round_number, result.output.model_dump(), bound.input, below.to_json())
+        await rest(node)
 
 
 async def call_activity(node: NodePlan, bound: Bound, summary: str) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from temporalio import workflow
 
@@ -17,7 +17,9 @@ from graph.wire import ESCALATE, AttemptRequest, AttemptResult, Entry, EscalateR
 from workflows import logs
 from workflows.attempts import Below, Child, Interruptible, make_attempt
 from workflows.calls import AttemptFailed, call, check_cancelled
-from workflows.record import Record, now
+from workflows.clock import now
+from workflows.record import Record
+from workflows.waiting import Waits
 
 
 class Stopped(Exception):
@@ -34,7 +36,8 @@ class NodeFailed(Exception):
 
 class Climber:
     """Climbs nodes' ladders. ``slots`` bounds attempts in flight; ``ladder_stops`` says whether the failing run
-    ends this node's ladder."""
+    ends this node's ladder; ``rest`` is awaited where a node stands between two steps, so that the run may go on in a
+    fresh history."""
 
     def __init__(
         self,
@@ -42,11 +45,15 @@ class Climber:
         slots: asyncio.Semaphore,
         interruptible: Interruptible,
         ladder_stops: Callable[[NodePlan], bool],
+        waits: Waits,
+        rest: Callable[[NodePlan], Awaitable[None]],
     ) -> None:
         self.record = record
         self.slots = slots
         self.interruptible = interruptible
         self.ladder_stops = ladder_stops
+        self.waits = waits
+        self.rest = rest
 
     async def climb(self, node: NodePlan, execution: Execution) -> AttemptResult:
         """Attempt ``node`` until an attempt succeeds (or its guard skips it).
@@ -122,41 +129,54 @@ class Climber:
             raise
 
     async def _attempt(self, node: NodePlan, execution: Execution, progress: Progress) -> AttemptResult:
-        step = Step(**progress.step)
-        before: list[str] = []
+        if node.kinds[progress.step["implementation"]] == "wait":
+            if self.ladder_stops(node):
+                raise Stopped
+            return await self._make(node, execution, progress)
         if len(execution.attempts) > progress.index:  # in flight in a snapshot: it counts, even if the run is failing
-            before = self.record.previous
             await self.slots.acquire()
         else:
+            await self.rest(node)
             await self.take_slot(node)
         try:
-            if len(execution.attempts) == progress.index:
-                self.record.begin_attempt(execution, node.implementations[step.implementation])
-            attempt = execution.attempts[progress.index]
-            place = f"/{node.name}/{execution.id}.{attempt.index}"
-            child = Child(f"{self.record.run.id}{place}", tuple(f"{run}{place}" for run in before))
-            below = Below()
-            try:
-                request = AttemptRequest(
-                    scope=await self.record.scope(list(node.sources)),
-                    node=node.name,
-                    implementation=step.implementation,
-                    feedback=Feedback(**progress.feedback) if progress.feedback else None,
-                    fuel=step.fuel,
-                    memory=step.memory,
-                )
-                result = await make_attempt(node, request, child, self.interruptible, below)
-            except AttemptFailed as failure:
-                self.record.end_attempt(execution, attempt, failure.usage, failure)
-                raise
-            finally:
-                self.record.child_escalations += below.escalations
-                self.record.child_failures += below.failures
-            attempt.fuel, attempt.input, attempt.output = result.fuel, result.input, result.digest
-            self.record.end_attempt(execution, attempt, Usage.from_json(result.usage), None)
-            return result
+            return await self._make(node, execution, progress)
         finally:
             self.slots.release()
+
+    async def _make(self, node: NodePlan, execution: Execution, progress: Progress) -> AttemptResult:
+        """Make the attempt that ``progress`` says, or go on with it."""
+        step = Step(**progress.step)
+        before = self.record.previous if len(execution.attempts) > progress.index else []
+        if len(execution.attempts) == progress.index:
+            self.record.begin_attempt(execution, node.implementations[step.implementation])
+        attempt = execution.attempts[progress.index]
+        place = f"/{node.name}/{execution.id}.{attempt.index}"
+        child = Child(f"{self.record.run.id}{place}", tuple(f"{run}{place}" for run in before))
+        below = Below()
+        try:
+            request = AttemptRequest(
+                scope=await self.record.scope(list(node.sources)),
+                node=node.name,
+                implementation=step.implementation,
+                feedback=Feedback(**progress.feedback) if progress.feedback else None,
+                fuel=step.fuel,
+                memory=step.memory,
+            )
+            if node.kinds[step.implementation] == "wait":
+                result = await self.waits.attempt(node, request, attempt, progress)
+            else:
+                result = await make_attempt(
+                    node, request, child, below, progress, interruptible=self.interruptible, rest=self.rest
+                )
+        except AttemptFailed as failure:
+            self.record.end_attempt(execution, attempt, failure.usage, failure)
+            raise
+        finally:
+            self.record.child_escalations += below.escalations
+            self.record.child_failures += below.failures
+        attempt.fuel, attempt.input, attempt.output = result.fuel, result.input, result.digest
+        self.record.end_attempt(execution, attempt, Usage.from_json(result.usage), None)
+        return result
 
     def _past_deadline(self, node: NodePlan, execution: Execution) -> AttemptFailed:
         """The node took longer than its deadline: the attempt in flight, if any, failed by that."""

@@ -16,20 +16,13 @@ from graph.errors import OperateError
 from graph.nearest import suggest
 from graph.values import ANSWER_LIMIT, DEPTH_LIMIT, INLINE_LIMIT, JSON, encode, trim
 from graph.wire import ESCALATION_QUEUE, Entry
-from workflows.record import now
+from workflows.clock import now
+from workflows.ignored import LONGEST_ID, Ignored, named
 from workflows.requests import NOTHING, read_json
 
 DEEPEST = DEPTH_LIMIT + 10
 """Levels of what comes in: a value that is as deep as values may be, and what is around it."""
 
-TOLD = 10
-"""Ignored signals, the last ones, that are told with a reason."""
-WORDS = 200
-"""Bytes of such a reason."""
-IDS = 3
-"""Ids that such a reason names before it only counts."""
-LONGEST_ID = 60
-"""Bytes of what was given as an id, or as a signal's name, in such a reason."""
 SIGNALS = ("enqueue", "drain")
 
 
@@ -54,19 +47,16 @@ class EscalationQueue:
             # Somebody started it by hand; failing here would block it, and all its signals, for ever.
             state, wrong = Carried(), error
         self._entries = {entry.id: entry for entry in state.entries}
-        self._ignored = state.ignored
-        self._last_ignored = state.last_ignored[-TOLD:]
+        self._ignored = Ignored(state.ignored, state.last_ignored)
         if wrong is not None:
-            self._ignore("start", f"what it was started with is no state of a queue: {why(wrong)}")
+            self._ignored.note("start", f"what it was started with is no state of a queue: {why(wrong)}")
 
     @workflow.run
     async def run(self, carried: RawValue = NOTHING) -> None:
         """Until it is terminated; continues as new when the server suggests and what it carries fits."""
         while True:
             await workflow.wait_condition(workflow.info().is_continue_as_new_suggested)
-            state = Carried(
-                entries=list(self._entries.values()), ignored=self._ignored, last_ignored=self._last_ignored
-            ).model_dump()
+            state = Carried(entries=list(self._entries.values()), **self._ignored.to_json()).model_dump()
             if len(encode(state)) <= ANSWER_LIMIT:
                 workflow.continue_as_new(state)
             await self._grown(len(self._entries))
@@ -80,10 +70,10 @@ class EscalationQueue:
         try:
             new = Entry.model_validate(read_json(entry, DEEPEST))
         except ValueError as error:
-            self._ignore("enqueue", f"it is no entry: {why(error)}")
+            self._ignored.note("enqueue", f"it is no entry: {why(error)}")
             return
         if not new.id or too_large(entry):
-            self._ignore("enqueue", f"the entry has no id, or more than {INLINE_LIMIT} bytes")
+            self._ignored.note("enqueue", f"the entry has no id, or more than {INLINE_LIMIT} bytes")
             return
         self._entries.setdefault(new.id, new)
 
@@ -94,16 +84,17 @@ class EscalationQueue:
         try:
             data = read_json(request)
         except ValueError as error:
-            self._ignore("drain", str(error))
+            self._ignored.note("drain", str(error))
             return
         ids = data.get("ids") if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(ids, list):
-            self._ignore("drain", 'it must be an object with a list of ids: {"ids": ["ID"]}')
+            self._ignored.note("drain", 'it must be an object with a list of ids: {"ids": ["ID"]}')
             return
         resolution = {key: data.get(key) for key in ("action", "value", "by", "note")}
         size = len(encode(resolution))
         if size > INLINE_LIMIT:
-            self._ignore("drain", f"action, value, note and by have {size} bytes; at most {INLINE_LIMIT} are kept")
+            told = f"action, value, note and by have {size} bytes; at most {INLINE_LIMIT} are kept"
+            self._ignored.note("drain", told)
             return
         unknown: list[JSON] = []
         drained: list[JSON] = []
@@ -119,17 +110,12 @@ class EscalationQueue:
         if unknown or drained:
             parts = (("unknown", unknown), ("drained already", drained))
             told = "; ".join(named(text, which) for text, which in parts if which)
-            self._ignore("drain", told, len(unknown) + len(drained))
+            self._ignored.note("drain", told, len(unknown) + len(drained))
 
     @workflow.signal(dynamic=True)
     def other(self, name: str, args: Sequence[RawValue]) -> None:
         """A signal that a queue doesn't have: a misspelt one, most likely."""
-        self._ignore("unknown", f"a queue has no signal `{trim(name, LONGEST_ID)}`; {suggest(name, SIGNALS)}")
-
-    def _ignore(self, signal: str, reason: str, count: int = 1) -> None:
-        self._ignored[signal] = self._ignored.get(signal, 0) + count
-        told = {"signal": signal, "at": now(), "reason": trim(reason, WORDS)}
-        self._last_ignored = [*self._last_ignored, told][-TOLD:]
+        self._ignored.note("unknown", f"a queue has no signal `{trim(name, LONGEST_ID)}`; {suggest(name, SIGNALS)}")
 
     @workflow.query
     def outstanding(self, cursor: RawValue = NOTHING) -> dict[str, JSON]:
@@ -140,7 +126,7 @@ class EscalationQueue:
     def all(self, cursor: RawValue = NOTHING) -> dict[str, JSON]:
         """All entries, as `outstanding`; how much was ignored because it matched nothing, and the last of it."""
         answer = self._answer(list(self._entries.values()), cursor)
-        return {**answer, "ignored": self._ignored, "last_ignored": self._last_ignored}
+        return {**answer, **self._ignored.to_json()}
 
     def _answer(self, entries: list[Entry], cursor: RawValue) -> dict[str, JSON]:
         """As many as fit in an answer; `total` counts them all.
@@ -173,13 +159,6 @@ def why(error: ValueError) -> str:
         return str(error)
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-
-
-def named(text: str, ids: list[JSON]) -> str:
-    """``text`` and the first of ``ids``, which may be anything."""
-    shown = [trim(which if isinstance(which, str) else encode(which).decode(), LONGEST_ID) for which in ids[:IDS]]
-    more = f" and {len(ids) - IDS} more" if len(ids) > IDS else ""
-    return f"{text}: {', '.join(shown)}{more}"
 
 
 def too_large(entry: RawValue) -> bool:

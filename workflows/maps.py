@@ -32,7 +32,7 @@ from graph.wire import (
 )
 from workflows.calls import AttemptFailed, call, check_cancelled
 from workflows.climbing import Climber, NodeFailed, Stopped, first_step, past_deadline
-from workflows.record import now
+from workflows.clock import now
 
 CHUNK_ITEMS = 1000
 """Items per chunk. Chunks run one after another, so that `concurrency` holds for the whole map."""

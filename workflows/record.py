@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 
-from temporalio import workflow
-
 from graph.plan import NodePlan, Plan
 from graph.snapshot import Snapshot
 from graph.state import Attempt, Error, Execution, NodeState, NodeStatus, Usage
 from graph.values import ARGUMENTS_LIMIT, INLINE_LIMIT, JSON, Ref, Value
 from graph.wire import PACK, Entry, PackRequest, RunInfo, Scope
 from workflows.calls import AttemptFailed, call
+from workflows.clock import now
+from workflows.ignored import Ignored
 
 MOST_PREVIOUS = 20
 """Runs before this one that are remembered."""
 REF_SIZE = 256
 """Bytes that a reference takes in an activity's arguments, at most."""
-
-
-def now() -> int:
-    """Workflow time in milliseconds since the epoch."""
-    return round(workflow.time() * 1000)
 
 
 class Record:
@@ -49,6 +44,11 @@ class Record:
         self._maps = [node.name for node in plan.nodes if node.map]
         self.previous: list[str] = []
         """The runs that this one goes on from, the latest first."""
+        self.deadline = None if plan.deadline is None else now() + plan.deadline
+        """When the run's time is over, in milliseconds since the epoch."""
+        self.replies: dict[str, Value] = {}
+        """Replies that came before their nodes wait for them."""
+        self.ignored = Ignored()
         self._last_id = 0
         self._packed: dict[tuple[str, ...], Scope] = {}
 
@@ -64,6 +64,11 @@ class Record:
         node = self.nodes[name]
         left = not node.executions or node.status in ("idle", "skipped")
         return {} if left else node.executions[-1].items or {}
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nodes are under way, and all of them only wait. A map holds what no snapshot has."""
+        return bool(self.running) and not self.counts["active"] and not any(name in self.running for name in self._maps)
 
     @property
     def escalated(self) -> int:
@@ -98,7 +103,12 @@ class Record:
         record.child_failures = snapshot.child_failures
         record.failures = list(snapshot.failures)
         record.handlers = frozenset(snapshot.handlers)
-        record.previous = [snapshot.run, *snapshot.previous][:MOST_PREVIOUS]
+        before = [] if snapshot.run == run.id else [snapshot.run]
+        record.previous = [*before, *snapshot.previous][:MOST_PREVIOUS]
+        record.deadline = record.deadline if snapshot.deadline is None else snapshot.deadline
+        record.replies = dict(snapshot.replies)
+        record.ignored = Ignored(snapshot.ignored.get("ignored"), snapshot.ignored.get("last_ignored"))
+        record.warnings = list(snapshot.warnings)
         record._last_id = snapshot.last_id
         return record
 
@@ -122,6 +132,10 @@ class Record:
             failures=self.failures,
             handlers=sorted(self.handlers),
             previous=self.previous if self.running else [],  # else no child run is in flight
+            deadline=self.deadline,
+            replies=self.replies,
+            ignored=self.ignored.to_json() if self.ignored.counts else {},
+            warnings=self.warnings,
             error=error,
         )
 
@@ -168,8 +182,8 @@ class Record:
             attempt.input = failure.input
 
     def spend(self, execution: Execution, attempt: Attempt, usage: Usage) -> None:
-        """Note what an attempt cost, once."""
-        attempt.usage = usage
+        """Add what an attempt cost."""
+        attempt.usage.add(usage)
         execution.usage.add(usage)
         self.usage.add(usage)
 

@@ -12,10 +12,10 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from graph.errors import Failure
+from graph.errors import Failure, OperateError
 from graph.nearest import suggest
 from graph.values import ANSWER_LIMIT, DEPTH_LIMIT, JSON, check_depth, encode
-from graph.wire import LoadRequest
+from graph.wire import Continued, LoadRequest
 from workflows import logs
 
 KEYS = ("graph", "input", "resume", "redrive")
@@ -73,6 +73,8 @@ def read_request(raw: RawValue) -> LoadRequest:
         raise refusal("bad_request", f"the run's input must be an object such as {EXAMPLE}, not {json_type(data)}")
     if "compiled" in data:
         return read_child(data)
+    if "continued" in data:
+        return read_continued(data)
     for key in data:
         if key not in KEYS:
             raise refusal("bad_request", f"unknown key `{key}` in the run's input; {suggest(key, KEYS)}")
@@ -97,6 +99,28 @@ def read_child(data: dict[str, Any]) -> LoadRequest:
         return LoadRequest.model_validate({key: data.get(key) for key in ("compiled", "value", "resume")})
     except ValidationError:
         raise refusal("bad_request", "`compiled` is what a parent run sends; give `graph` instead") from None
+
+
+def read_continued(data: dict[str, Any]) -> LoadRequest:
+    """The request of a run that goes on in a fresh history."""
+    try:
+        return LoadRequest(continued=Continued.model_validate(data["continued"]))
+    except ValidationError:
+        raise refusal("bad_request", "`continued` is what a run hands to itself; give `graph` instead") from None
+
+
+def read_reply(raw: RawValue) -> JSON:
+    """What was sent as a reply. Raises OperateError ``bad_request``."""
+    try:
+        return read_json(raw, DEPTH_LIMIT + 1)
+    except ValueError as error:
+        raise OperateError("bad_request", f"the reply can't be read: {error}") from None
+
+
+def refused(error: OperateError) -> ApplicationError:
+    """What an update's sender is told."""
+    hint = f"; {error.hint}" if error.hint else ""
+    return ApplicationError(f"{error.message}{hint}", type=error.code, non_retryable=True)
 
 
 def refusal(code: str, message: str) -> ApplicationError:

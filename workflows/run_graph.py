@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC
 from typing import Any
 
@@ -12,14 +13,19 @@ from temporalio.exceptions import ApplicationError
 
 from graph import views
 from graph.errors import OperateError
+from graph.nearest import suggest
 from graph.snapshot import Snapshot, join, pages
 from graph.state import Error
 from graph.values import ANSWER_LIMIT, JSON, Value, trim
 from graph.wire import EVALUATE, LOAD, RESTORE, RUN_GRAPH, EvaluateRequest, Loaded, LoadRequest, Page, RunInfo
 from workflows import logs
 from workflows.calls import AttemptFailed, call
+from workflows.clock import now
+from workflows.continuing import Continuing
+from workflows.ignored import LONGEST_ID
 from workflows.record import Record
-from workflows.requests import NOTHING, read_json, read_request
+from workflows.replies import Replies
+from workflows.requests import NOTHING, read_json, read_reply, read_request, refused
 from workflows.schedule import Schedule
 
 GRAPH = SearchAttributeKey.for_keyword("FerrataGraph")
@@ -28,6 +34,7 @@ ESCALATIONS = SearchAttributeKey.for_int("FerrataEscalations")
 LONGEST_KEYWORD = 250
 """Bytes; the server ends a run that sets a longer one, or can't find it afterwards."""
 
+SIGNALS = ("reply",)
 LOAD_TIMEOUT = 120_000
 EVALUATE_TIMEOUT = 300_000
 SNAPSHOT_PAGE = ANSWER_LIMIT * 3 // 4
@@ -43,6 +50,7 @@ class RunGraph:
         self._registered: list[str] = []
         self._describing = False
         self._escalated = 0
+        self._replies: Replies | None = None
         self._error: Error | None = None
         """The run's own error, if it failed by no node's."""
 
@@ -60,13 +68,20 @@ class RunGraph:
         loaded, record = await self._load(wanted)
         self._registered = loaded.search_attributes
         self._show("running")
-        logs.started(record.run.graph, len(loaded.plan.nodes))
+        child = wanted.compiled is not None
+        if wanted.continued is not None:
+            child = wanted.continued.child
+        else:
+            logs.started(record.run.graph, len(loaded.plan.nodes))
         if self._error is not None:
             raise self._fail(record, self._error)
+        self._replies = Replies(record)
+        schedule = Schedule(record, self._replies, Continuing(record, child=child), self._changed)
+        left = None if record.deadline is None else max(0, record.deadline - now()) / 1000
         try:
-            async with asyncio.timeout(None if loaded.plan.deadline is None else loaded.plan.deadline / 1000):
-                await Schedule(record, self._changed).run()
-                output = None if record.failures else await self._output(record, child=wanted.compiled is not None)
+            async with asyncio.timeout(left):
+                await schedule.run()
+                output = None if record.failures else await self._output(record, child=child)
         except TimeoutError:
             raise self._fail(record, views.deadline_error(record.plan)) from None
         except AttemptFailed as failure:
@@ -80,7 +95,7 @@ class RunGraph:
         self._show("completed")
         envelope = self._envelope(record, "completed")
         logs.completed(envelope["failures"], envelope["escalations"])
-        if wanted.compiled is not None:
+        if child:
             return {**envelope, "output": output.model_dump()}
         if output.ref is not None:
             return {**envelope, "result": None, "result_ref": output.ref.model_dump()}
@@ -90,7 +105,7 @@ class RunGraph:
         """Load the graph, and begin its record. Raises ApplicationError if there is nothing to run."""
         try:
             loaded = await call(LOAD, wanted, Loaded, summary="load the graph", timeout=LOAD_TIMEOUT)
-            self._record = await self._begin(loaded)
+            self._record = await self._begin(loaded, continued=wanted.continued is not None)
         except AttemptFailed as failure:
             raise self._unloaded(failure.error) from None
         except asyncio.CancelledError:
@@ -99,8 +114,8 @@ class RunGraph:
             raise
         return loaded, self._record
 
-    async def _begin(self, loaded: Loaded) -> Record:
-        """The record of a new run, or of one that goes on from a snapshot."""
+    async def _begin(self, loaded: Loaded, *, continued: bool) -> Record:
+        """The record of a new run, or of one that goes on from a snapshot; ``continued``: from its own."""
         info = workflow.info()
         run = RunInfo(
             id=info.workflow_id,
@@ -112,11 +127,13 @@ class RunGraph:
                 (await call(RESTORE, ref, Page, summary="restore", timeout=LOAD_TIMEOUT)).page for ref in loaded.pages
             ]
             snapshot = Snapshot.model_validate(join(pages))
+            if continued:
+                run.started = snapshot.started
             record = Record.restored(snapshot, loaded.plan, loaded.graph, run)
             self._error = Error.from_json(snapshot.error)
         else:
             record = Record(loaded.plan, loaded.graph, loaded.input, run)
-        record.warnings = loaded.warnings
+            record.warnings = loaded.warnings
         return record
 
     def _unloaded(self, error: Error) -> ApplicationError:
@@ -206,7 +223,50 @@ class RunGraph:
             record.escalated,
             record.failed,
             record.warnings,
+            views.waiting(record.plan, record.nodes, list(record.running)),
+            record.ignored.to_json() if record.ignored.counts else {},
         )
+
+    async def _reply(self, request: RawValue) -> dict[str, JSON]:
+        """Give a reply to its node, once the graph is loaded. Raises OperateError."""
+        await workflow.wait_condition(lambda: self._replies is not None)
+        if self._replies is None:
+            raise RuntimeError("a run that is loaded takes replies")
+        return await self._replies.give(read_reply(request))
+
+    @workflow.signal(unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
+    async def reply(self, request: RawValue = NOTHING) -> None:
+        """Answer a `wait` node: ``{"node": NAME, "value": JSON}``. What can't be taken is counted in `progress`."""
+        try:
+            await self._reply(request)
+        except OperateError as error:
+            if self._record is not None:
+                self._record.ignored.note("reply", error.message)
+        self._changed()
+
+    @workflow.update(name="reply", unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
+    async def reply_update(self, request: RawValue = NOTHING) -> dict[str, JSON]:
+        """The same, answering ``{"node", "status": "taken" or "kept"}``; or an error, and nothing changed."""
+        try:
+            return await self._reply(request)
+        except OperateError as error:
+            raise refused(error) from None
+
+    @reply_update.validator
+    def _check_reply(self, request: RawValue = NOTHING) -> None:
+        if self._replies is not None:
+            try:
+                self._replies.addressee(read_reply(request))
+            except OperateError as error:
+                raise refused(error) from None
+
+    @workflow.signal(dynamic=True)
+    async def other(self, name: str, args: Sequence[RawValue]) -> None:
+        """A signal that a run doesn't have: a misspelt one, most likely."""
+        await workflow.wait_condition(lambda: self._record is not None)
+        if self._record is not None:
+            told = f"a run has no signal `{trim(name, LONGEST_ID)}`; {suggest(name, SIGNALS)}"
+            self._record.ignored.note("unknown", told)
 
     @workflow.query
     def progress(self) -> dict[str, JSON]:

@@ -17,8 +17,11 @@ from graph.readiness import decide
 from graph.state import Execution
 from graph.views import CONCLUDED
 from workflows.climbing import Climber, NodeFailed, Stopped
+from workflows.continuing import Continuing
 from workflows.maps import MapRun
 from workflows.record import Record
+from workflows.replies import Replies
+from workflows.waiting import Waits
 
 T = TypeVar("T")
 
@@ -29,18 +32,29 @@ IN_FLIGHT = 100
 class Schedule:
     """Runs all nodes of a run. ``concluded`` is called after each change that progress should show."""
 
-    def __init__(self, record: Record, concluded: Callable[[], None]) -> None:
+    def __init__(self, record: Record, replies: Replies, continuing: Continuing, concluded: Callable[[], None]) -> None:
         self.record = record
+        self.continuing = continuing
         self.concluded = concluded
         self.stopping = bool(record.failures) and record.plan.on_failure == "stop"
+        self._unsettled = len(record.plan.nodes)
         self._settled = {node.name: asyncio.Event() for node in record.plan.nodes}
         self._optional = frozenset(node.name for node in record.plan.nodes if node.optional)
         self._breakable: dict[asyncio.Task[Any], str] = {}
-        self._climber = Climber(record, asyncio.Semaphore(IN_FLIGHT), self._interruptible, self._ladder_stops)
+        self._climber = Climber(
+            record,
+            asyncio.Semaphore(IN_FLIGHT),
+            self._interruptible,
+            self._ladder_stops,
+            Waits(record, replies, self._interruptible),
+            self._rest,
+        )
 
     async def run(self) -> None:
-        """Until every node is settled. Cancelling it cancels all nodes, waits for them, and raises on."""
+        """Until every node is settled, or the run goes on in a fresh history. Cancelling it cancels all nodes, waits
+        for them, and raises on."""
         lives = [asyncio.create_task(self._live(node), name=node.name) for node in self.record.plan.nodes]
+        lives.append(asyncio.create_task(self._continue(), name="continuing as new"))
         try:
             # An exception that nobody foresaw must fail the workflow task, not leave the others waiting for ever.
             done, _ = await workflow.wait(lives, return_when=asyncio.FIRST_EXCEPTION)
@@ -52,11 +66,27 @@ class Schedule:
         for life in done:
             life.result()
 
+    async def _continue(self) -> None:
+        """Until every node is settled: leave a history that has grown long for a fresh one, whenever that can be."""
+        while self._unsettled:
+            await workflow.wait_condition(lambda: not self._unsettled or self.continuing.due())
+            if self._unsettled:
+                await self.continuing.go_on()
+
+    async def _rest(self, node: NodePlan) -> None:
+        """A node stands between two steps: let the run go on in a fresh history here, if it is time for that."""
+        if not self.continuing.wanted():
+            return
+        self.record.mark(node.name, "waiting")
+        if self.continuing.due():
+            await workflow.wait_condition(lambda: not self.continuing.due())
+        self.record.mark(node.name, "active")
+
     async def _live(self, node: NodePlan) -> None:
         """A node's whole life, until it is settled. One that a snapshot gave as concluded has none left."""
         state = self.record.nodes[node.name]
         if state.status in CONCLUDED:
-            self._settled[node.name].set()
+            self._conclude(node)
             return
         if state.status != "idle":
             self.record.mark(node.name, "active")  # its delay may be over
@@ -76,8 +106,12 @@ class Schedule:
         self._settle(node)
 
     def _settle(self, node: NodePlan) -> None:
-        self._settled[node.name].set()
+        self._conclude(node)
         self.concluded()
+
+    def _conclude(self, node: NodePlan) -> None:
+        self._unsettled -= 1
+        self._settled[node.name].set()
 
     async def _work(self, node: NodePlan, execution: Execution) -> None:
         """Bring an execution of a node to its end and conclude it."""
