@@ -76,7 +76,7 @@ schema: setup ## Write docs/graph.schema.json anew, from the language's models
 	@$(RUN) -m graph.schema > docs/graph.schema.json.new
 	@mv docs/graph.schema.json.new docs/graph.schema.json
 
-histories: setup ## Record tests/histories anew (after a deliberate change of workflow code)
+histories: setup ## Record those of tests/histories that are missing (recorded ones keep replaying for ever)
 	@$(RUN) tests/record_histories.py
 
 lock: $(VENV)/.made ## Resolve requirements.lock again, for all supported Python versions (UPGRADE=1 takes newer ones)
