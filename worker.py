@@ -110,19 +110,22 @@ async def serve_orchestrator(settings: Settings, client: Client, ready: asyncio.
     from temporalio.worker import Worker
 
     from activities.registry import local_activities
-    from workflows import INTERCEPTORS, WORKFLOWS, workflow_runner
+    from cli.deployment import deployment_config, tell_routing
+    from workflows import INTERCEPTORS, VERSIONED_WORKFLOWS, WORKFLOWS, workflow_runner
 
     workflow.logger.workflow_info_on_message = False  # our lines name the run; ten more fields would hide it
     worker = Worker(
         client,
         task_queue=settings.task_queue,
-        workflows=WORKFLOWS,
+        workflows=VERSIONED_WORKFLOWS if settings.build_id else WORKFLOWS,
         activities=local_activities(settings),
         no_remote_activities=True,
         workflow_runner=workflow_runner(),
         interceptors=INTERCEPTORS,
+        deployment_config=deployment_config(settings),
         graceful_shutdown_timeout=GRACE,
     )
+    await tell_routing(settings, client)
     await _run(worker, client, ready, stop)
 
 
@@ -132,6 +135,7 @@ async def serve_attempts(settings: Settings, client: Client, ready: asyncio.Even
 
     from activities.boundary import Boundary
     from activities.registry import attempt_activities
+    from cli.deployment import deployment_config
 
     activities = attempt_activities(settings, client)
     # For users' activities that are plain functions; ours are all coroutines.
@@ -147,6 +151,7 @@ async def serve_attempts(settings: Settings, client: Client, ready: asyncio.Even
             default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
             graceful_shutdown_timeout=GRACE,
             interceptors=[Boundary()],
+            deployment_config=deployment_config(settings),
         )
         await _run(worker, client, ready, stop)
     finally:
@@ -260,11 +265,13 @@ async def supervise(environ: Mapping[str, str]) -> int:
         Child(f"attempts-{i}", (*this, "--role", "attempts", "--number", str(i)))
         for i in range(1, settings.processes + 1)
     ]
+    build = f"build {settings.build_id} of {settings.deployment}, " if settings.build_id else ""
     count = f"{settings.processes} attempt process{'es' if settings.processes > 1 else ''}"
     return await Supervisor(
         children,
         environment=environ,
-        ready_message=f"task queue {settings.task_queue!r}, one orchestrator and {count} of {settings.slots} slots",
+        ready_message=f"{build}task queue {settings.task_queue!r}, "
+        f"one orchestrator and {count} of {settings.slots} slots",
     ).run()
 
 

@@ -51,11 +51,11 @@ class AttemptActivities:
             raise as_application_error(outcome.failure.code, outcome.record())
         if outcome.skipped:
             return AttemptResult(skipped=True)
-        return await self._result(outcome)
+        return await self._result(outcome, node.inline)
 
-    async def _result(self, outcome: Outcome) -> AttemptResult:
+    async def _result(self, outcome: Outcome, inline: int) -> AttemptResult:
         return AttemptResult(
-            output=await self._tools.store.as_value(outcome.output, data=outcome.data),
+            output=await self._tools.store.as_value(outcome.output, inline, data=outcome.data),
             usage=outcome.meter.usage.to_json() or None,
             fuel=outcome.meter.fuel or None,
             input=outcome.input,
@@ -127,4 +127,4 @@ class AttemptActivities:
                 outcome.rejected = await self._tools.store.put_json(output)
             raise as_application_error(failure.code, outcome.record()) from None
         outcome.output = output
-        return await self._result(outcome)
+        return await self._result(outcome, node.inline)

@@ -16,6 +16,7 @@ from activities.boundary import as_application_error
 from activities.evaluate import Environment
 from activities.implement import Feedback, Meter
 from activities.perform import Outcome, Try, in_time, perform
+from activities.sources import open_items
 from activities.tools import Tools
 from graph.compiled import CompiledNode, Over
 from graph.errors import Failure
@@ -94,7 +95,10 @@ class ChunkActivities:
                 guarded = node.when is not None and not over.guard_per_item
                 if guarded and not await env.condition(node.when or "", "the guard"):
                     return Pinned(skipped=True)
-                items = listed(node, over, await env.bind(over.items))
+                if over.source is None:
+                    items = listed(node, over, await env.bind(over.items))
+                else:
+                    items = listed(node, over, [item async for item in open_items(over.source, env)])
         except Failure as failure:
             raise as_application_error(failure.code, Outcome(Meter(), failure=failure).record()) from None
         return Pinned(items=await self._tools.store.put_json(items), count=len(items))

@@ -23,6 +23,11 @@ class DiskFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
 
+    @property
+    def folder(self) -> str:
+        """The folder's path, absolute and without links."""
+        return str(self._folder)
+
     def read(self, path: str) -> bytes:
         """The content of ``path``, relative to the folder. Raises FileProblem."""
         return self._read(path, self._locate(path))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from temporalio import activity
 from temporalio.api.enums.v1 import TaskQueueType
@@ -17,6 +17,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.service import RPCError
 
+from activities.grants import not_grantable
 from activities.inputs import check_input
 from activities.lookup import find_graph
 from activities.resume import check_same, checked, child_in_flight, same_input, store_pages, take_up
@@ -24,8 +25,9 @@ from activities.tools import Tools
 from graph.compile import Compilation, compile_graph
 from graph.compiled import CompiledGraph
 from graph.errors import LoadError, Problem
+from graph.paging import join
 from graph.planning import plan_of
-from graph.snapshot import Snapshot, join
+from graph.snapshot import Snapshot
 from graph.values import JSON, Ref, Value
 from graph.wire import LOAD, RESTORE, SAVE, Continued, Loaded, LoadRequest, Page
 from graph.world import World
@@ -128,6 +130,7 @@ class LoadActivities:
             function=self._tools.functions.describe,
             activities=self._tools.registered,
             models=frozenset(self._tools.models.names()),
+            readable=partial(not_grantable, self._tools.settings.read_folders),
         )
         return compile_graph(source, files, world)
 

@@ -16,13 +16,14 @@ from graph.compiled import CompiledGraph
 from graph.errors import LoadError, Problem
 from graph.fingerprint import differences
 from graph.nearest import suggest
-from graph.snapshot import PAGE_LIMIT, Snapshot, bad_snapshot, check_nodes, join, pages, read_snapshot, redriven
-from graph.values import JSON, KIB, Ref, Value, canonical
+from graph.paging import join, pages
+from graph.snapshot import PAGE_LIMIT, Snapshot, bad_snapshot, check_nodes, read_snapshot, redriven
+from graph.values import ANSWER_LIMIT, INLINE_LIMIT, JSON, Ref, Value, canonical, encode
 from graph.wire import LoadRequest
 
 KEYS = ("run", "run_id")
-CARRIED = KIB
-"""Bytes up to which a value stays inline in a snapshot's pages."""
+CARRIED = ANSWER_LIMIT
+"""Bytes of inline values that a snapshot's pages carry, since they pass through history."""
 MOST_PAGES = 1000
 TRANSIENT = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
 """What the server answers when asking again may help."""
@@ -78,16 +79,23 @@ def check_same(before: CompiledGraph, after: CompiledGraph) -> None:
 
 
 async def store_pages(tools: Tools, snapshot: Snapshot) -> list[Ref]:
-    """The snapshot in the store, in pages that fit through history; larger values lie beside them."""
-    values = {name: await carried(tools, value) for name, value in snapshot.values.items()}
-    whole = snapshot.model_copy(update={"values": values}).to_json()
+    """The snapshot in the store, in pages that fit through history. Its values stay as they are, as long as they fit
+    together; else the largest go to the store."""
+    held = {"values": dict(snapshot.values), "replies": dict(snapshot.replies)}
+    sizes = {
+        (kind, name): len(encode(value.inline))
+        for kind, values in held.items()
+        for name, value in values.items()
+        if value.ref is None
+    }
+    excess = sum(sizes.values()) - CARRIED
+    for (kind, name), size in sorted(sizes.items(), key=lambda item: -item[1]):
+        # Somebody may have given the snapshot, so sizes and limits are made sure of.
+        limit = 0 if excess > 0 else INLINE_LIMIT
+        held[kind][name] = await tools.store.as_value(held[kind][name].inline, limit)
+        excess -= 0 if held[kind][name].ref is None else size
+    whole = snapshot.model_copy(update=held).to_json()
     return [await tools.store.put_json(page) for page in pages(whole, PAGE_LIMIT)]
-
-
-async def carried(tools: Tools, value: Value) -> Value:
-    if value.ref is not None:
-        return value
-    return await tools.store.as_value(value.inline, CARRIED)
 
 
 async def child_in_flight(tools: Tools, request: LoadRequest) -> tuple[Snapshot, CompiledGraph] | None:
@@ -165,5 +173,5 @@ async def ask(handle: WorkflowHandle[Any, Any], *, ended: bool = True) -> JSON:
         raise LoadError([Problem(code="unknown_run", message=message, hint=hint)]) from error
     try:
         return join(found)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise bad_snapshot(f"what the run `{handle.id}` answers isn't a snapshot") from error

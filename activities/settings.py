@@ -41,6 +41,8 @@ class Settings(BaseModel, frozen=True):
     """A folder's path, or an object store's URL."""
     graphs: tuple[Path, ...] = Field(default_factory=lambda: (Path.cwd(),))
     """Folders under which graphs are looked up by name or path."""
+    readable: tuple[Path, ...] = ()
+    """Folders whose files graphs may be granted to read; none named: the graph folders."""
     functions: tuple[str, ...] = ()
     """Modules whose functions graphs may call."""
     activities: tuple[str, ...] = ()
@@ -50,10 +52,19 @@ class Settings(BaseModel, frozen=True):
     cache: Path | None = None
     """Where the sandbox and its compiled code are kept; None: the sandbox's own place."""
     task_queue: str = "ferrata"
+    build_id: str | None = None
+    """The version of this worker, for Temporal's worker versioning; None: not versioned."""
+    deployment: str = "ferrata"
+    """What the builds that follow one another are versions of."""
     processes: int = Field(default_factory=cores)
     """Attempt processes."""
     slots: int = 16
     """Activities at once in each attempt process."""
+
+    @property
+    def read_folders(self) -> tuple[Path, ...]:
+        """The folders whose files graphs may be granted to read."""
+        return self.readable or self.graphs
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, folder: Path | None = None) -> Settings:
@@ -207,6 +218,20 @@ def _queue(text: str, folder: Path) -> str:
     return text
 
 
+def _build_id(text: str, folder: Path) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}", text):
+        raise _BadValueError(
+            "no build's name", "use up to 100 letters, digits, `.`, `_`, `+` and `-`, as in `1.4.0` or a commit's hash"
+        )
+    return text
+
+
+def _deployment(text: str, folder: Path) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", text):
+        raise _BadValueError("no deployment's name", "use up to 100 letters, digits, `_` and `-`")
+    return text
+
+
 def _number(most: int) -> Callable[[str, Path], int]:
     def read(text: str, folder: Path) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= most:
@@ -229,6 +254,13 @@ VARIABLES: Final = (
         "graphs",
         "the working folder",
         "Folders of graph files, separated as in `PATH`. Runs name graphs below them, never outside.",
+        _folders,
+    ),
+    Variable(
+        "FERRATA_READ",
+        "readable",
+        "the folders of graph files",
+        "Folders whose files `grants: {read: [...]}` of a graph may name, separated as in `PATH`.",
         _folders,
     ),
     Variable(
@@ -265,6 +297,20 @@ VARIABLES: Final = (
         "`ferrata`",
         "The Temporal task queue that the worker serves.",
         _queue,
+    ),
+    Variable(
+        "FERRATA_BUILD_ID",
+        "build_id",
+        "none",
+        "Name of this build: runs stay on the build that they started on. See [versioning](versioning.md).",
+        _build_id,
+    ),
+    Variable(
+        "FERRATA_DEPLOYMENT",
+        "deployment",
+        "`ferrata`",
+        "The deployment of which `FERRATA_BUILD_ID` is a version; each task queue needs its own.",
+        _deployment,
     ),
     Variable(
         "FERRATA_PROCESSES",

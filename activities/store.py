@@ -7,10 +7,12 @@ no index and deletes nothing; what a retained run names stays.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
 from collections import OrderedDict
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -25,6 +27,9 @@ from graph.values import INLINE_LIMIT, JSON, Ref, Value, digest, encode
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """Bytes of blobs that one process keeps to read again."""
+
+STREAM_BYTES: Final = 1024 * 1024
+"""Bytes of a block of a blob that is read in blocks."""
 
 DIGITS: Final = 64
 """Hexadecimal digits of a digest."""
@@ -129,13 +134,7 @@ class Store:
         if data is None:
             data = await self._fetch(path, ref)
             if digest(data) != ref.digest:
-                size = "" if len(data) == ref.size else f" (it should have {ref.size} bytes)"
-                raise StoreError(
-                    "blob_damaged",
-                    f"the blob {ref.digest} in the store {self._name} is damaged: its {len(data)} bytes have another"
-                    f" digest{size}",
-                    f"restore {path} from a backup, or delete it and run again what made it",
-                )
+                raise self._damaged(path, ref, len(data))
             self._cache.add(ref.digest, data)
         if len(data) != ref.size:
             raise StoreError(
@@ -225,6 +224,28 @@ class Store:
         """
         return value.inline if value.ref is None else await self.get_json(value.ref)
 
+    async def stream(self, ref: Ref) -> AsyncIterator[bytes]:
+        """The blob's bytes in blocks, for one that may be too large to be held. That they are what the digest says is
+        known at their end only, so nothing may come of them before.
+
+        Raises:
+            StoreError: any of its codes.
+        """
+        path, hashed, size = _path(ref), hashlib.sha256(), 0
+        try:
+            answer = await obstore.get_async(self._backend, path)
+            async for part in answer.stream(min_chunk_size=STREAM_BYTES):
+                block = bytes(part)
+                hashed.update(block)
+                size += len(block)
+                yield block
+        except FileNotFoundError as error:
+            raise self._missing(ref) from error
+        except (BaseError, OSError, ValueError) as error:
+            raise self._unavailable(error, "read", ref) from error
+        if f"sha256:{hashed.hexdigest()}" != ref.digest:
+            raise self._damaged(path, ref, size)
+
     async def _size(self, path: str) -> int | None:
         try:
             return (await obstore.head_async(self._backend, path))["size"]
@@ -236,13 +257,24 @@ class Store:
             answer = await obstore.get_async(self._backend, path)
             return bytes(await answer.bytes_async())
         except FileNotFoundError as error:
-            raise StoreError(
-                "blob_missing",
-                f"the blob {ref.digest} is not in the store {self._name}",
-                "all workers must use the same FERRATA_STORE, and blobs that a run names must not be deleted",
-            ) from error
+            raise self._missing(ref) from error
         except (BaseError, OSError, ValueError) as error:
             raise self._unavailable(error, "read", ref) from error
+
+    def _missing(self, ref: Ref) -> StoreError:
+        return StoreError(
+            "blob_missing",
+            f"the blob {ref.digest} is not in the store {self._name}",
+            "all workers must use the same FERRATA_STORE, and blobs that a run names must not be deleted",
+        )
+
+    def _damaged(self, path: str, ref: Ref, size: int) -> StoreError:
+        wanted = "" if size == ref.size else f" (it should have {ref.size} bytes)"
+        return StoreError(
+            "blob_damaged",
+            f"the blob {ref.digest} in the store {self._name} is damaged: its {size} bytes have another digest{wanted}",
+            f"restore {path} from a backup, or delete it and run again what made it",
+        )
 
     def _unavailable(self, error: Exception, verb: str, ref: Ref) -> StoreError:
         first, mend = _explain(error)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import typer
 
 from activities.functions import Functions
+from activities.grants import not_grantable
 from activities.lookup import candidates, read, unknown
 from activities.models import Models
 from activities.registry import user_activities
@@ -61,6 +62,7 @@ def world_of(settings: Settings, report: Report) -> World:
         function=functions.describe if functions and settings.functions else None,
         activities=frozenset(activities) if activities is not None and settings.activities else None,
         models=frozenset(models.names()) if models and settings.models else None,
+        readable=partial(not_grantable, settings.readable) if settings.readable else None,
     )
 
 

@@ -105,8 +105,8 @@ def check(
 ) -> None:
     """Compile graphs and print all that is wrong with them; exit code 1 if anything is.
 
-    Scripts are checked by the sandbox's Python. Functions, activities and models are checked against
-    FERRATA_FUNCTIONS, FERRATA_ACTIVITIES and FERRATA_MODELS, as far as those are set.
+    Scripts are checked by the sandbox's Python. Functions, activities, models and what is granted to be read are
+    checked against FERRATA_FUNCTIONS, FERRATA_ACTIVITIES, FERRATA_MODELS and FERRATA_READ, as far as those are set.
     """
     # Imported here: the other commands start without the compiler.
     from cli.check import check_graphs

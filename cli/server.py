@@ -51,8 +51,10 @@ DYNAMIC_CONFIG: Final[Mapping[str, Any]] = {
     # Together they bring a cancellation to the worker at once instead of with the next heartbeat.
     "system.enableCancelActivityWorkerCommand": True,
     "frontend.WorkerCommandsEnabled": True,
+    # Timers wait for so long in case that other hosts' clocks are behind; the default of a second is for clusters.
+    "history.timerProcessorMaxTimeShift": "5ms",
 }
-"""Server settings that the development server runs with. ``docs/deploy.md`` gives them for a cluster."""
+"""Server settings that the development server runs with. ``docs/deploy.md`` says which are for clusters, too."""
 
 
 class ServerError(FerrataError):

@@ -8,11 +8,11 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass, replace
 
-from graph.budget import MOST_EVENTS, most_expensive, node_events, run_events
 from graph.compiled import CompiledGraph, CompiledNode
 from graph.compiling.bindings import Bindings
 from graph.compiling.children import graph_name
 from graph.compiling.context import Context, Included, Session
+from graph.compiling.fitting import fit
 from graph.compiling.names import check_name
 from graph.compiling.nodes import Draft, NodeCompiler
 from graph.compiling.order import check_order
@@ -57,7 +57,7 @@ def compile_graph(source: Source, files: Files, world: World | None = None) -> C
     report = Report()
     name = graph_name(source.file or "graph")
     trail = (Included(_identity(source, files), posixpath.basename(source.file or name)),)
-    context = Context(Session(world or World(), compile_at), Place(source, report), files, trail, name)
+    context = Context(Session(world or World(), compile_at, files.folder), Place(source, report), files, trail, name)
     graph = compile_at(context, source.data)
     report.raise_if_any()
     assert graph is not None, "a graph that can't be compiled has problems"
@@ -148,15 +148,7 @@ def _finish(
         message = f"the graph's plan is larger than {ARGUMENTS_LIMIT // 1024} KiB"
         context.place.problem("too_large", message, ("nodes",), "use child graphs, or shorter ladders", key=True)
         return None
-    events = run_events(graph)
-    if events > MOST_EVENTS:
-        worst = most_expensive(graph)
-        message = (
-            f"a run of this graph could take {events} events of history if every rung is used; "
-            f"at most {MOST_EVENTS} fit, and `{worst.name}` alone takes {node_events(worst)}"
-        )
-        mend = "shorten ladders or loops, map over items, or move nodes into child graphs"
-        context.place.problem("too_large", message, ("nodes", worst.name), mend, key=True)
+    if not fit(context.place, graph):
         return None
     return graph
 

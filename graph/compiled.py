@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from graph.values import JSON, Ref
+from graph.values import INLINE_LIMIT, JSON, Ref
 
 LANGUAGE_VERSION = 1
 """Part of every fingerprint; raised when the meaning of the same file changes."""
@@ -172,7 +172,7 @@ class FileSource(Model):
     path: JSON
     format: Format | None = None
     read: list[str]
-    base: str = ""
+    base: str = "."
     root: str | None = None
 
 
@@ -231,6 +231,8 @@ class CompiledNode(Model):
     uses: list[str] = []
     after: dict[str, AfterStatus] = {}
     optional: bool = False
+    inline: int = INLINE_LIMIT
+    """Bytes up to which its value travels inline: less in a graph so large that its history couldn't hold them all."""
 
     @property
     def keeps_rejected(self) -> bool:

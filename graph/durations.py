@@ -48,7 +48,8 @@ def parse_duration(text: object) -> int:
         total += Fraction(number) * _UNITS[unit]
         position = part.end()
     if position == 0 or position < len(text):
-        raise ValueError(f"`{_shown(text)}` isn't a duration: {_mend(text)}")
+        known = understood(text)
+        raise ValueError(f"`{_shown(text)}` isn't a duration: {f'write `{known}`' if known else _EXAMPLES}")
     if total.denominator != 1:
         raise ValueError(f"`{text}` isn't a whole number of milliseconds")
     if total > LONGEST:
@@ -87,17 +88,15 @@ def _unit_hint(number: str) -> str:
     return _EXAMPLES
 
 
-def _mend(text: str) -> str:
-    """`5 min` and `2 Hours` are understood well enough to say how to write them."""
+def understood(text: str) -> str | None:
+    """How a duration such as `5 min` or `2 Hours` is written here; None if it means nothing."""
     parts: list[str] = []
     position = 0
     while position < len(text) <= 64 and (part := _LONG_UNITS.match(text, position)):
         word = part[2].lower()
         parts.append(part[1] + ("ms" if word.startswith(("ms", "mil")) else word[0]))
         position = part.end()
-    if parts and position == len(text):
-        return f"write `{''.join(parts)}`"
-    return _EXAMPLES
+    return "".join(parts) if parts and position == len(text) else None
 
 
 def _shown(text: str) -> str:

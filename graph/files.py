@@ -44,6 +44,10 @@ class GraphFile:
 class Files(Protocol):
     """The files that one graph may read: those in the folder of its own file, and below it."""
 
+    @property
+    def folder(self) -> str | None:
+        """The absolute path of that folder; None: the graph has none."""
+
     def read(self, path: str) -> bytes:
         """The content of ``path``, relative to the graph file. Raises FileProblem."""
 
@@ -70,6 +74,11 @@ class MemoryFiles:
         self._files = files or {}
         self._folder = folder
 
+    @property
+    def folder(self) -> str:
+        """The folder, as if it lay at the root of a disk."""
+        return posixpath.join("/", self._folder)
+
     def read(self, path: str) -> bytes:
         """The content of ``path``. Raises FileProblem."""
         key = posixpath.join(self._folder, inside(path))
@@ -88,6 +97,8 @@ class MemoryFiles:
 
 class NoFiles:
     """No files at all: for a graph given as an object, without a folder of its own."""
+
+    folder = None
 
     def read(self, path: str) -> bytes:
         """Always raises FileProblem."""

@@ -39,8 +39,12 @@ def _outcome(graph: CompiledGraph) -> dict[str, JSON]:
 
 
 def _node(node: CompiledNode) -> dict[str, JSON]:
-    data = node.model_dump(by_alias=True, exclude={"name", "line", "column", "description"})
+    data = node.model_dump(by_alias=True, exclude={"name", "line", "column", "description", "inline"})
     data["uses"] = sorted(data["uses"])
+    if data["over"]:
+        source = data["over"].pop("source")
+        if source:  # where its folder lies may differ from machine to machine
+            data["over"]["source"] = {key: value for key, value in source.items() if key != "root"}
     for holder in (*data["implementations"], *data["checks"]):
         if holder.get("script"):
             holder["script"] = holder["script"]["text"]

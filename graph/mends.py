@@ -41,11 +41,25 @@ NODE: Final[dict[str, str]] = {
     "on_failure": "it belongs to the graph; a node's failure is met with `on_fail` or `optional: true`",
     **dict(_same(INFER, "model", "prompt", "messages", "system", "max_tokens", "temperature", "llm")),
     **dict(_same("it belongs inside `activity: {name: ..., task_queue: ...}`", "task_queue", "queue")),
+    **dict(_same("it belongs inside `grants: {...}`", "read", "models")),
     **dict(_same(SCRIPT, "code", "python", "source", "inline")),
     **dict(_same("no commands are run: use `script` or `function`", "run", "command", "cmd", "shell", "bash")),
+    **dict(_same("to wait is a node of its own: `wait: {for: 5m}`", "sleep", "pause", "timer", "wait_for")),
+    "delay": "to wait is a node of its own, `wait: {for: 5m}`; between attempts it is `- retry: {times: 2, delay: 5s}`",
+    "wait_until": "to wait is a node of its own: `wait: {until: 2030-01-31T08:00:00Z}`",
+    **dict(
+        _same(
+            "a person's answer is what `wait: {reply: SCHEMA}` waits for",
+            *("approval", "approve", "human", "ask", "signal", "reply", "wait_for_reply"),
+        )
+    ),
     "file": "a script is `script: {file: NAME.py}`, a child graph `graph: NAME.yaml`",
     **dict(
-        _same("the kind is a key itself: `script`, `function`, `infer`, `activity`, `graph` or `value`", "type", "kind")
+        _same(
+            "the kind is a key itself: `script`, `function`, `infer`, `activity`, `graph`, `wait` or `value`",
+            "type",
+            "kind",
+        )
     ),
     **dict(_same("a node's name is the key that it stands under", "name", "id")),
 }
@@ -55,6 +69,8 @@ KIND_LIKE: Final = frozenset(
     {
         *("model", "prompt", "messages", "llm", "code", "python", "source", "inline", "run", "command", "cmd", "shell"),
         *("bash", "file", "type", "kind"),
+        *("sleep", "pause", "timer", "delay", "wait_for", "wait_until", "wait_for_reply"),
+        *("approval", "approve", "human", "ask", "signal", "reply"),
     }
 )
 """Of these, the ones that stand for a kind: nothing more is said about its absence."""
@@ -75,7 +91,7 @@ RUNG: Final[dict[str, str]] = {
     **dict(
         _same(
             "it belongs inside: `- retry: {times: 2, delay: 5s}`",
-            *("times", "delay", "backoff", "max_delay", "fuel", "memory"),
+            *("times", "delay", "backoff", "max_delay", "fuel", "memory", "wait", "sleep"),
         )
     ),
     **dict(_same("it belongs inside: `- retry: {times: 2, feedback: true}`", "feedback", "on")),

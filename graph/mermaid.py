@@ -14,6 +14,7 @@ _SHAPES = {
     "activity": ("{{", "}}"),
     "graph": ("[/", "/]"),
     "value": ("(", ")"),
+    "wait": (">", "]"),
 }
 _COLOURS = {
     "active": "fill:#dbeafe,stroke:#1d4ed8",
@@ -51,6 +52,8 @@ def _id(name: str) -> str:
 def _box(node: NodePlan) -> str:
     kind = node.kinds[0]
     what = f"map of {kind}" if node.map else f"loop of {kind}" if node.max_rounds else kind
+    if node.wait is not None:
+        what = f"wait for a {node.wait}"
     ladder = ", ".join(_rung(rung, node) for rung in node.ladder)
     opening, closing = _SHAPES[kind]
     label = f"{node.name}<br/>{what}" + (f"<br/>{_plain(ladder)}" if ladder else "")

@@ -7,8 +7,10 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from graph.durations import parse_duration
+from graph.durations import format_duration, parse_duration, understood
+from graph.limits import MAX_WAIT_MS
 from graph.spec_errors import Finding, json_type, refuse, wrong_type
+from graph.times import EXAMPLE, parse_time
 
 SIZE_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SIZE = re.compile(r"([0-9]{1,12})\s?([A-Za-z]+)")
@@ -62,6 +64,48 @@ Duration: TypeAlias = Annotated[
     BeforeValidator(_duration, json_schema_input_type=Annotated[str, Field(examples=["90s", "1h30m", "2d"])]),
 ]
 """A span of time such as `90s`, `1h30m`, `2d`, read as milliseconds."""
+
+
+def _is_bound(data: Any) -> bool:
+    """Whether a text has expressions in it, so that only a run knows what it says."""
+    return isinstance(data, str) and "${" in data.replace("$${", "")
+
+
+def _wait_for(data: Any) -> Any:
+    if not _is_bound(data) and _duration(data) > MAX_WAIT_MS:
+        raise refuse(Finding("bad_value", f"a node waits at most {format_duration(MAX_WAIT_MS)}"))
+    return data
+
+
+WaitFor: TypeAlias = Annotated[
+    str,
+    BeforeValidator(_wait_for, json_schema_input_type=Annotated[str, Field(examples=["5m", "${input.minutes}m"])]),
+]
+"""A duration, or a template of one: kept as it is written."""
+
+
+def _wait_until(data: Any) -> Any:
+    if not isinstance(data, str):
+        raise wrong_type("a time", "a text", data, f"write `{EXAMPLE}`")
+    if _is_bound(data):
+        return data
+    try:
+        parse_time(data)
+    except ValueError as error:
+        message, _, mend = str(error).rpartition(": write ")
+        mend = f"write {mend}"
+        if known := understood(data):
+            mend = f"write `for: {known}`"
+        elif " " in data.strip():
+            mend += ", or a time computed by `${...}`; an expression is what ends a loop: `repeat: {until: ...}`"
+        raise refuse(Finding("bad_time", message, mend)) from error
+    return data
+
+
+WaitUntil: TypeAlias = Annotated[
+    str, BeforeValidator(_wait_until, json_schema_input_type=Annotated[str, Field(examples=[EXAMPLE, "${input.at}"])])
+]
+"""An RFC 3339 time with its offset, or a template of one: kept as it is written."""
 
 
 def _size(data: Any) -> Any:

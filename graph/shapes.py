@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from graph.durations import understood
 from graph.mends import CODE, looks_like_code, quoted
 from graph.spec_errors import Finding, refuse, wrong_type
+from graph.times import parse_time
+
+UNITS = {"milliseconds": "ms", "seconds": "s", "minutes": "m", "hours": "h", "days": "d"}
 
 
 def short(text: str) -> str:
@@ -50,6 +54,46 @@ def function_as_text(data: Any) -> Any:
         whole = f"{module}:{name}" if isinstance(module, str) else name
         raise wrong_type("`function`", "a text", data, f"write `function: {short(whole)}`")
     return data
+
+
+def wait_as_object(data: Any) -> Any:
+    """`wait`: an object that says whether for a time, until a time or for a reply."""
+    if isinstance(data, dict):
+        findings = [
+            Finding("unknown_key", f"`{key}` isn't a key of `wait`", f"write `for: {_counted(data[key], unit)}`", key)
+            for key, unit in UNITS.items()
+            if key in data
+        ]
+        if "reply" in data and data["reply"] is None:
+            mend = "write `reply: true` for any value, or its schema"
+            findings.append(Finding("wrong_type", "`reply` has no value", mend, "reply"))
+        if findings:
+            raise refuse(*findings)
+        return data
+    message = "`wait` says whether it is `for` a time, `until` a time, or for a `reply`"
+    raise refuse(Finding("wrong_type", message, _wait_mend(data)))
+
+
+def _wait_mend(data: Any) -> str:
+    if isinstance(data, int | float) and not isinstance(data, bool):
+        return f"write `wait: {{for: {data}s}}` for seconds or `wait: {{for: {data}m}}` for minutes"
+    text = data.strip() if isinstance(data, str) else ""
+    if text in ("reply", "approval", "signal", "human"):
+        return "write `wait: {reply: true}`, or the reply's schema"
+    if "${" in text:
+        return f"write `wait: {{for: {quoted(short(text))}}}`, or `until` with a time"
+    try:
+        parse_time(text)
+    except ValueError:
+        return f"write `wait: {{for: {understood(text) or '5m'}}}`"
+    return f"write `wait: {{until: {text}}}`"
+
+
+def _counted(number: Any, unit: str) -> str:
+    """So many of a unit, as a duration."""
+    if isinstance(number, str) and "${" in number:
+        return quoted(short(number) + unit)
+    return f"{number}{unit}" if isinstance(number, int | float) and not isinstance(number, bool) else "90s"
 
 
 def nodes_by_name(data: Any) -> Any:

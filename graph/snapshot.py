@@ -1,11 +1,10 @@
 """A run's whole state as JSON: taken by a query, given to a new run, carried when a run continues as new.
 
-It survives a JSON round trip. A large one is cut into pages of nodes; the first also has all that is of no node.
+It survives a JSON round trip. A large one is cut into pages: see :mod:`graph.paging`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from graph.compiled import CompiledGraph
 from graph.errors import LoadError, Problem
 from graph.saved import SLACK, Number, SavedError, SavedIgnored, SavedNode, SavedUsage, faults
-from graph.values import JSON, Ref, Value, encode
+from graph.values import JSON, Ref, Value
 from graph.wire import Entry
 
 VERSION: Final = 1
@@ -86,47 +85,6 @@ def read_snapshot(data: JSON) -> Snapshot:
 def bad_snapshot(message: str) -> LoadError:
     hint = 'give what the query `snapshot` answers (all pages joined), or {"run": ID}'
     return LoadError([Problem(code="bad_snapshot", message=message, hint=hint)])
-
-
-def pages(snapshot: dict[str, JSON], limit: int) -> list[dict[str, JSON]]:
-    """The snapshot's JSON cut into parts of about ``limit`` bytes; a node or an entry is never cut."""
-    rest = {key: value for key, value in snapshot.items() if key not in ("nodes", "values", "escalations")}
-    found: list[dict[str, JSON]] = []
-    page: dict[str, JSON] = {**rest, **empty()}
-    size = len(encode(rest))
-    for entry in snapshot["escalations"]:
-        more = len(encode(entry)) + 1
-        if page["escalations"] and size + more > limit:
-            found.append(page)
-            page, size = empty(), 0
-        page["escalations"].append(entry)
-        size += more
-    for name, node in snapshot["nodes"].items():
-        value = {name: snapshot["values"][name]} if name in snapshot["values"] else {}
-        more = len(encode(node)) + len(encode(value)) + len(name) + 8
-        if (page["nodes"] or page["escalations"]) and size + more > limit:
-            found.append(page)
-            page, size = empty(), 0
-        page["nodes"][name] = node
-        page["values"] |= value
-        size += more
-    return [*found, page]
-
-
-def empty() -> dict[str, JSON]:
-    """What every page has."""
-    return {"escalations": [], "nodes": {}, "values": {}}
-
-
-def join(parts: Iterable[dict[str, JSON]]) -> dict[str, JSON]:
-    """What `pages` cut."""
-    whole: dict[str, JSON] = {}
-    for part in parts:
-        nodes = {**whole.get("nodes", {}), **part["nodes"]}
-        values = {**whole.get("values", {}), **part["values"]}
-        escalations = [*whole.get("escalations", []), *part["escalations"]]
-        whole = {**whole, **part, "escalations": escalations, "nodes": nodes, "values": values}
-    return whole
 
 
 def redriven(snapshot: Snapshot, graph: CompiledGraph) -> Snapshot:

@@ -10,15 +10,16 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
-from graph.compiled import Kind
+from graph.compiled import Format, Kind
 from graph.mends import GRAPH, NODE, RUNG
-from graph.scalars import Duration, Expr, Factor, Size, Text, Tolerance
-from graph.shapes import checks_as_list, function_as_text, nodes_by_name, rungs_as_list, short
+from graph.scalars import Duration, Expr, Factor, Size, Text, Tolerance, WaitFor, WaitUntil
+from graph.shapes import checks_as_list, function_as_text, nodes_by_name, rungs_as_list, short, wait_as_object
 from graph.spec_errors import Finding, refuse, unknown_keys, wrong_type
 from graph.values import JSON
 
-KINDS: tuple[Kind, ...] = ("script", "function", "infer", "activity", "graph", "value")
+KINDS: tuple[Kind, ...] = ("script", "function", "infer", "activity", "graph", "wait", "value")
 LATER = "isn't available in this version"
 
 SchemaOrFile: TypeAlias = Annotated[
@@ -53,6 +54,8 @@ class Spec(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _only_known_keys(cls, data: Any) -> Any:
+        if isinstance(data, cls):  # made of what is no object
+            return data
         if not isinstance(data, dict):
             mend = f"write `{cls.example}`" if cls.example else None
             raise wrong_type(cls.about, f"an object with keys such as `{'`, `'.join(cls.written()[:4])}`", data, mend)
@@ -269,6 +272,60 @@ class RepeatSpec(Spec):
     max_rounds: int = Field(ge=1, le=10_000, description="Reaching it is a rejection.")
 
 
+class OverSpec(Spec):
+    """Where the items of a map come from: a template that yields the list, or a file, or a reference into the store."""
+
+    about = "`over`"
+    example = 'over: "${node.list}"'
+    mends: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("path", "files", "csv", "jsonl"), "write `file: PATH`"),
+        **dict.fromkeys(("type", "kind"), "write `format: json`, `jsonl` or `csv`"),
+        **dict.fromkeys(("items", "list"), 'write the list itself: `over: "${node.list}"`'),
+        **dict.fromkeys(("url", "uri"), "URLs aren't available in this version: fetch it in a function"),
+    }
+    items: SkipJsonSchema[JSON] = None
+    """What isn't written as an object: the template of the list."""
+    file: Text | None = Field(
+        None,
+        description="A template: the path of a JSON, JSONL or CSV file, maybe gzipped, in a folder granted to `read`.",
+    )
+    format: Format | None = Field(None, description="Default: what the file's ending says.")
+    ref: JSON = Field(None, description="A template: the reference of a list in the store.")
+
+    @classmethod
+    def written(cls) -> list[str]:
+        """All but what isn't written as an object."""
+        return ["file", "format", "ref"]
+
+
+def _over(data: Any) -> Any:
+    return data if isinstance(data, dict) else OverSpec.model_construct(items=data)
+
+
+Over: TypeAlias = Annotated[OverSpec, BeforeValidator(_over, json_schema_input_type=str | list[Any] | OverSpec)]
+
+
+class WaitSpec(Spec):
+    """What is waited for: exactly one of `for`, `until`, `reply`."""
+
+    about = "`wait`"
+    example = "wait: {for: 5m}"
+    mends: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("duration", "delay", "sleep", "time"), "write `for: 5m`"),
+        **dict.fromkeys(("date", "at"), "write `until: 2030-01-31T08:00:00Z`"),
+        **dict.fromkeys(("schema", "type", "signal", "event", "approval"), "write `reply: SCHEMA`"),
+        **dict.fromkeys(
+            ("timeout", "deadline", "on_fail", "output_schema", "accept"), "it belongs to the node, beside `wait`"
+        ),
+    }
+    for_: WaitFor | None = Field(None, alias="for", description="A duration, or a template of one; at most 365d.")
+    until: WaitUntil | None = Field(None, description="An RFC 3339 time with its offset, or a template of one.")
+    reply: SchemaOrFile = None
+
+
+Wait: TypeAlias = Annotated[WaitSpec, BeforeValidator(wait_as_object, json_schema_input_type=WaitSpec)]
+
+
 class TolerateSpec(Spec):
     """How many items of a map may fail or be escalated."""
 
@@ -292,8 +349,13 @@ class GrantsSpec(Spec):
 
     about = "`grants`"
     example = "grants: {models: [NAME]}"
-    later: ClassVar[dict[str, str]] = {"read": "", "fetch": "", "env": ""}
+    later: ClassVar[dict[str, str]] = {"fetch": "", "env": ""}
     models: list[Text] | None = Field(None, min_length=1, description="Models a script may ask with `infer(...)`.")
+    read: list[Text] | None = Field(
+        None,
+        min_length=1,
+        description="Folders, relative to the graph file or absolute, that `over: {file: ...}` may read.",
+    )
 
 
 AfterStatus: TypeAlias = Literal["succeeded", "failed", "any"]
@@ -315,20 +377,19 @@ After: TypeAlias = Annotated[
 
 
 class NodeSpec(Spec):
-    """A node: exactly one kind (`script`, `function`, `infer`, `activity`, `graph`, `value`), and options."""
+    """A node: exactly one kind (`script`, `function`, `infer`, `activity`, `graph`, `wait`, `value`), and options."""
 
     about = "a node"
     nullable = frozenset({"value", "input"})
     later: ClassVar[dict[str, str]] = {
         "block": "use `script` or `function`",
-        "wait": "",
         "stretch": "",
     }
     mends = NODE
     example = "NAME: {script: {file: NAME.py}}"
     overview = (
-        "a node has a kind (`script`, `function`, `infer`, `activity`, `graph` or `value`) and options, such as "
-        "`input`, `when`, `after`, `over`, `accept`, `on_fail`, `timeout`: docs/graph-reference.md has them all"
+        "a node has a kind (`script`, `function`, `infer`, `activity`, `graph`, `wait` or `value`) and options, such "
+        "as `input`, `when`, `after`, `over`, `accept`, `on_fail`, `timeout`: docs/graph-reference.md has them all"
     )
     description: Text | None = Field(None, description="For people; never part of the fingerprint.")
     script: Script | None = Field(None, description="Sandboxed Python: inline text, or {file: PATH}.")
@@ -338,11 +399,14 @@ class NodeSpec(Spec):
     graph: Any = Field(
         None, description="A child graph: a path or {nodes, output}.", json_schema_extra={"type": ["string", "object"]}
     )
+    wait: Wait | None = Field(None, description="A time or a reply: {for: DURATION}, {until: TIME}, {reply: SCHEMA}.")
     value: JSON = Field(None, description="Bindings only: a template.")
     input: JSON = Field(None, description="A template. Default: the run's input; in a map, the item.")
     when: Expr | None = Field(None, description="A bare expression; when it is false, the node is skipped.")
     after: After | None = Field(None, description="Nodes that come first: [n], or {n: succeeded | failed | any}.")
-    over: JSON = Field(None, description="Makes the node a map: a template that yields the list of items.")
+    over: Over | None = Field(
+        None, description="Makes the node a map: a template that yields the items, {file: PATH}, or {ref: ...}."
+    )
     batch: int | None = Field(None, ge=1, le=100_000, description="Each item is a list of up to so many.")
     concurrency: int | None = Field(None, ge=1, le=1000, description="Items at once, at most. Default 8.")
     tolerate: Tolerate | None = Field(None, description="Fail the map beyond so many failures.")
@@ -351,7 +415,7 @@ class NodeSpec(Spec):
     output_schema: SchemaOrFile = None
     accept: Accepts | None = Field(None, description="Further checks of the output, in order.")
     on_fail: Rungs | None = Field(None, description="The ladder. Default: a single attempt.")
-    grants: GrantsSpec | None = Field(None, description="What a script may reach.")
+    grants: GrantsSpec | None = Field(None, description="What a script or `over: {file: ...}` may reach.")
     timeout: Duration | None = Field(None, description="One attempt, checks included.")
     deadline: Duration | None = Field(None, description="The whole node, delays and losses included.")
     fuel: int | None = Field(None, ge=1, description="Sandbox instructions of one attempt.")

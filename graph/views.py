@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from graph.durations import format_duration
 from graph.errors import OperateError
 from graph.mermaid import mermaid
 from graph.nearest import suggest
+from graph.paging import pages
 from graph.plan import Plan
 from graph.state import Error, NodeState, NodeStatus, Usage
 from graph.values import ANSWER_LIMIT, JSON, Value, encode, trim
@@ -21,6 +23,12 @@ SHOWN = 10
 NAMED = {"reply": "a reply", "time": "a time", "retry": "a retry"}
 SHORT = 100
 """Bytes of a reason in an answer that would be too large."""
+PAGE: Final = ANSWER_LIMIT * 3 // 4
+"""Bytes of a page of a state or snapshot, about."""
+MORE: Final = (
+    'nodes say in `trimmed` what they lack; ask `state` with {"nodes": [NAME]} for some of them, or with {"page": 0}, '
+    '{"page": 1} and so on, up to `pages`, for everything'
+)
 
 
 def progress(
@@ -84,45 +92,116 @@ def waiting(plan: Plan, nodes: Mapping[str, NodeState], running: Sequence[str]) 
     return found
 
 
-def state(plan: Plan, status: str, usage: Usage, nodes: Mapping[str, NodeState]) -> dict[str, JSON]:
-    """Everything a run knows of its nodes. Above the limit of an answer errors' details go first, then attempts."""
+def state(
+    plan: Plan, status: str, usage: Usage, nodes: Mapping[str, NodeState], wanted: JSON = None
+) -> dict[str, JSON]:
+    """Everything a run knows of its nodes. ``wanted`` is None, or an object with ``nodes`` (the names of those to show)
+    or ``page`` (a part of the whole, with nothing left out) or both. What is too large for an answer is trimmed,
+    and says so.
+
+    Raises:
+        OperateError: ``bad_request``, ``unknown_node``, ``bad_cursor``.
+    """
+    names, page = read_wanted(wanted, nodes)
     answer: dict[str, JSON] = {
         "graph": plan.name,
         "fingerprint": plan.fingerprint,
         "status": status,
         "usage": usage.to_json(),
-        "nodes": {name: node.to_json() for name, node in nodes.items()},
+        "nodes": {name: nodes[name].to_json() for name in names},
     }
-    for trimming in (without_details, without_attempts, without_reasons):
-        if len(encode(answer)) <= ANSWER_LIMIT:
-            break
-        answer["nodes"] = {name: trimming(node) for name, node in answer["nodes"].items()}
-        answer["trimmed"] = "errors' details or attempts were left out; `temporal workflow show` has them all"
-    return answer
+    if page is not None:
+        return numbered(pages(answer, PAGE), page)
+    return trimmed(answer)
+
+
+def read_wanted(wanted: JSON, nodes: Mapping[str, NodeState]) -> tuple[list[str], JSON]:
+    """The names of the nodes to show, and the page (None: no pages). Raises OperateError."""
+    if wanted is None:
+        return list(nodes), None
+    if not isinstance(wanted, dict) or not wanted or not {"nodes", "page"}.issuperset(wanted):
+        raise OperateError("bad_request", """`state` takes nothing, or {"nodes": [NAME, ...], "page": NUMBER}""")
+    names = wanted.get("nodes", list(nodes))
+    if not isinstance(names, list):
+        raise OperateError("bad_request", "`nodes` must be a list of names")
+    for name in names:
+        if not isinstance(name, str) or name not in nodes:
+            raise unknown_node(name, nodes)
+    return list(dict.fromkeys(names)), wanted.get("page")
+
+
+def numbered(parts: list[dict[str, JSON]], number: JSON) -> dict[str, JSON]:
+    """Page ``number`` of ``parts``, counted from 0, and how many there are. Raises OperateError ``bad_cursor``."""
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(parts):
+        raise OperateError("bad_cursor", f"there is no page {number}; pages are 0 to {len(parts) - 1}")
+    return {**parts[number], "page": number, "pages": len(parts)}
+
+
+def trimmed(answer: dict[str, JSON]) -> dict[str, JSON]:
+    """A state with as much as fits in an answer: errors' details go first, then attempts, the ends of messages,
+    executions; at the largest nodes first. Each node that lacks something says so."""
+    nodes: dict[str, JSON] = answer["nodes"]
+    sizes = {name: len(encode(node)) for name, node in nodes.items()}
+    room = ANSWER_LIMIT - len(encode({**answer, "nodes": {}}))
+    excess = sum(size + len(name) + 4 for name, size in sizes.items()) - room
+    if excess <= 0:
+        return answer
+    excess += len(MORE) + 20
+    for what, trimming in TRIMMINGS.items():
+        for name in sorted(sizes, key=lambda name: -sizes[name]):
+            if excess <= 0:
+                break
+            node = {**trimming(nodes[name]), "trimmed": [*nodes[name].get("trimmed", []), what]}
+            size = len(encode(node))
+            if size < sizes[name]:
+                excess -= sizes[name] - size
+                nodes[name], sizes[name] = node, size
+    return {**answer, "trimmed": MORE}
 
 
 def without_details(node: dict[str, JSON]) -> dict[str, JSON]:
     """A node's state without its errors' details."""
-    for execution in node["executions"]:
-        for holder in (execution, *execution["attempts"]):
-            if holder["error"]:
-                holder["error"] = {**holder["error"], "details": {}}
-    return node
+    executions = [
+        {**bare(execution), "attempts": [bare(attempt) for attempt in execution["attempts"]]}
+        for execution in node["executions"]
+    ]
+    return {**node, "executions": executions}
+
+
+def bare(holder: dict[str, JSON]) -> dict[str, JSON]:
+    """An execution or attempt without its error's details."""
+    return {**holder, "error": {**holder["error"], "details": {}}} if holder["error"] else holder
 
 
 def without_attempts(node: dict[str, JSON]) -> dict[str, JSON]:
     """A node's state with only the number of attempts of each execution."""
-    for execution in node["executions"]:
-        execution["attempts"] = len(execution["attempts"])
-    return node
+    executions = [{**execution, "attempts": len(execution["attempts"])} for execution in node["executions"]]
+    return {**node, "executions": executions}
 
 
-def without_reasons(node: dict[str, JSON]) -> dict[str, JSON]:
-    """A node's state with only the beginning of its errors' messages."""
-    for execution in node["executions"]:
-        if execution["error"]:
-            execution["error"] = {**execution["error"], "message": trim(execution["error"]["message"], SHORT)}
-    return node
+def without_messages(node: dict[str, JSON]) -> dict[str, JSON]:
+    """A node's state with only the beginning of its executions' errors' messages."""
+    executions = [
+        {**execution, "error": {**execution["error"], "message": trim(execution["error"]["message"], SHORT)}}
+        if execution["error"]
+        else execution
+        for execution in node["executions"]
+    ]
+    return {**node, "executions": executions}
+
+
+def without_executions(node: dict[str, JSON]) -> dict[str, JSON]:
+    """A node's state with only the number of its executions."""
+    return {**node, "executions": len(node["executions"])}
+
+
+TRIMMINGS: Final[dict[str, Callable[[dict[str, JSON]], dict[str, JSON]]]] = {
+    "details": without_details,
+    "attempts": without_attempts,
+    "messages": without_messages,
+    "executions": without_executions,
+}
+"""What goes from a state that is too large, in this order."""
 
 
 def escalations(entries: Sequence[Entry]) -> list[JSON]:
@@ -144,14 +223,19 @@ def output(nodes: Mapping[str, NodeState], values: Mapping[str, Value], name: JS
         OperateError: `unknown_node` or `no_value`.
     """
     if not isinstance(name, str) or name not in nodes:
-        hint = suggest(name, nodes) if isinstance(name, str) else "give a node's name: --input '\"NODE\"'"
-        raise OperateError("unknown_node", f"there is no node {name!r}; {hint}")
+        raise unknown_node(name, nodes)
     value = values.get(name)
     if value is None:
         raise OperateError("no_value", f"node `{name}` has no value: it is {nodes[name].status}")
     if value.ref is not None:
         return {"node": name, "ref": value.ref.model_dump()}
     return {"node": name, "value": value.inline}
+
+
+def unknown_node(name: JSON, nodes: Mapping[str, NodeState]) -> OperateError:
+    """The error that no node is called ``name``."""
+    hint = suggest(name, nodes) if isinstance(name, str) else "give a node's name: --input '\"NODE\"'"
+    return OperateError("unknown_node", f"there is no node {trim(repr(name), SHORT)}; {hint}")
 
 
 def deadline_error(plan: Plan) -> Error:

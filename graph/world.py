@@ -25,9 +25,12 @@ class World:
     ``function`` takes ``module:name`` and returns the function's arguments, or a text saying why it can't be called,
     with the mend after `` -> `` if one is known.
     ``activities`` are those of Ferrata's own task queue.
+    ``readable`` takes a folder's absolute path and returns a text saying why no graph may be granted to read it, with
+    the mend after `` -> ``; None: it may be.
     """
 
     script: Callable[[str], list[Problem]] | None = None
     function: Callable[[str], FunctionInfo | str] | None = None
     activities: Collection[str] | None = None
     models: Collection[str] | None = None
+    readable: Callable[[str], str | None] | None = None

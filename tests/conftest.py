@@ -81,12 +81,14 @@ async def runs(server: DevServer, client: Client, tmp_path_factory: pytest.TempP
     """Runs on a worker that the whole session shares: two attempt processes, the test functions, activities, models."""
     folder = tmp_path_factory.mktemp("runs")
     models = {name: {"provider": "stub", "log": str(folder / f"{name}.jsonl"), **more} for name, more in MODELS.items()}
+    (folder / "data").mkdir()
     environment = {
         "FERRATA_FUNCTIONS": "functions_for_tests",
         "FERRATA_ACTIVITIES": "activities_for_tests",
         "FERRATA_MODELS": json.dumps(models),
         "FERRATA_PROCESSES": "2",
         "FERRATA_GRAPHS": str(TESTS / "graphs") + os.pathsep + str(TESTS.parent),
+        "FERRATA_READ": str(TESTS / "graphs") + os.pathsep + str(folder / "data"),
         "TEST_LOG": str(folder),
         "PYTHONPATH": str(TESTS),
     }

@@ -53,6 +53,19 @@ def test_check_prints_every_problem_of_every_file_with_its_place_and_exits_with_
     assert "greet.yaml: ok" in result.stdout
 
 
+def test_check_knows_what_graphs_may_read_as_far_as_the_settings_tell(graphs: Path) -> None:
+    (graphs / "greet.yaml").write_text(
+        "nodes:\n  a:\n    over: {file: data/x.csv}\n    value: 1\n    grants: {read: [data]}\n"
+    )
+    (graphs / "other").mkdir()
+    assert ferrata(graphs, "check", "greet.yaml").returncode == 0
+    assert ferrata(graphs, "check", "greet.yaml", FERRATA_READ=".").returncode == 0
+    result = ferrata(graphs, "check", "greet.yaml", FERRATA_READ="other")
+    assert result.returncode == 1
+    assert "greet.yaml:5:21: [denied_grant]" in result.stderr
+    assert "set FERRATA_READ" in result.stderr
+
+
 def test_check_shows_warnings_beside_the_errors(graphs: Path) -> None:
     ladder = "on_fail: [{retry: {times: 1, on: [timeot]}}]"
     (graphs / "wrong.yaml").write_text(

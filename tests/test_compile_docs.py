@@ -60,7 +60,8 @@ def test_the_reference_gives_the_defaults_that_hold() -> None:
     assert f"| {limits.DEFAULT_MEMORY // limits.MIB}MiB |" in REFERENCE
     assert f"{limits.MIN_MEMORY // limits.MIB}MiB to" in REFERENCE
     assert f"| {limits.DEFAULT_OUTPUT_BYTES // limits.MIB}MiB |" in REFERENCE
-    assert f"| {limits.DEFAULT_TIMEOUT_MS // 1000}s; a child run: 24h |" in REFERENCE
+    year = f"{limits.MAX_WAIT_MS // (24 * 3600 * 1000)}d"
+    assert f"| {limits.DEFAULT_TIMEOUT_MS // 1000}s; a child run: 24h; a wait: {year} |" in REFERENCE
     assert f"| `concurrency` | {DEFAULT_CONCURRENCY} |" in REFERENCE
 
 

@@ -333,9 +333,7 @@ CASES: dict[str, tuple[str, str, str, str]] = {
         "",
     ),
     "block": (nodes("a: {block: x.wasm}"), "2:7 unsupported", "`block`", ""),
-    "wait": (nodes("a: {wait: {for: 1h}}"), "2:7 unsupported", "`wait`", ""),
-    "grants_of_later": (nodes(f"a: {{{SCRIPT}, grants: {{read: [x]}}}}"), "unsupported", "`read`", ""),
-    "map_over_a_file": (nodes("a: {value: 1, over: {file: x.csv}}"), "unsupported", "over: {file", ""),
+    "grants_of_later": (nodes(f"a: {{{SCRIPT}, grants: {{fetch: [x]}}}}"), "unsupported", "`fetch`", ""),
     "map_over_a_graph": (nodes("a: {graph: child.yaml, over: [1]}"), "unsupported", "a graph", ""),
     "map_and_loop": (
         nodes(f"a: {{{SCRIPT}, over: [1], repeat: {{until: 'true', max_rounds: 2}}}}"),

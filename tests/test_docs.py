@@ -22,6 +22,7 @@ from runs import Runs
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PAGES = (ROOT / "README.md", ROOT / "docs/concepts.md", ROOT / "docs/maps.md")
 SCRIPTS = {name: f"# {name}\ndef run(input): return input" for name in ("classify.py", "classify_lenient.py")}
 
 
@@ -31,7 +32,7 @@ def blocks(path: Path, language: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("path", "text"),
-    [(path, text) for path in (ROOT / "README.md", ROOT / "docs/concepts.md") for text in blocks(path, "yaml")],
+    [(path, text) for path in PAGES for text in blocks(path, "yaml")],
     ids=lambda value: value.name if isinstance(value, Path) else value.split("\n")[1].strip(" :#")[:30],
 )
 def test_graphs_in_the_docs_compile(path: Path, text: str) -> None:

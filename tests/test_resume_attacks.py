@@ -19,7 +19,7 @@ from activities.store import Store
 from activities.tools import Tools
 from graph.compiled import CompiledGraph
 from graph.errors import FerrataError, LoadError
-from graph.snapshot import join, pages
+from graph.paging import join, pages
 from graph.values import JSON, Ref
 from observing import node_status, queued, scheduled, until
 from runs import Runs

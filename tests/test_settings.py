@@ -30,6 +30,7 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
     environ = {
         "FERRATA_STORE": "data/blobs",
         "FERRATA_GRAPHS": f"a{os.pathsep}{tmp_path / 'b'}",
+        "FERRATA_READ": f"b{os.pathsep}{tmp_path / 'a'}",
         "FERRATA_FUNCTIONS": "shop.prices, shop.stock,shop.prices",
         "FERRATA_ACTIVITIES": "shop.mail",
         "FERRATA_MODELS": "models.yaml",
@@ -42,6 +43,7 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
     assert Settings.from_env(environ, tmp_path) == Settings(
         store=str(tmp_path / "data" / "blobs"),
         graphs=(tmp_path / "a", tmp_path / "b"),
+        readable=(tmp_path / "b", tmp_path / "a"),
         functions=("shop.prices", "shop.stock"),
         activities=("shop.mail",),
         models=str(tmp_path / "models.yaml"),
@@ -50,6 +52,15 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
         processes=3,
         slots=5,
     )
+
+
+def test_graphs_may_read_the_graph_folders_unless_others_are_named(tmp_path: Path) -> None:
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "data").mkdir()
+    assert Settings.from_env({}, tmp_path).read_folders == (tmp_path,)
+    assert Settings.from_env({"FERRATA_GRAPHS": "graphs"}, tmp_path).read_folders == (tmp_path / "graphs",)
+    named = {"FERRATA_GRAPHS": "graphs", "FERRATA_READ": "data"}
+    assert Settings.from_env(named, tmp_path).read_folders == (tmp_path / "data",)
 
 
 def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
@@ -122,9 +133,9 @@ def test_credentials_in_a_store_url_are_refused_and_not_shown(tmp_path: Path) ->
 
 
 def test_an_unknown_variable_is_warned_of_with_the_nearest_known_one() -> None:
-    lines = Settings.warnings({"FERRATA_MODEL": "x", "FERRATA_SLOTS": "1", "FERRATA_QQQQQQ": "1", "PATH": "/bin"})
+    lines = Settings.warnings({"FERRATA_MODEL": "x", "FERRATA_SLOTS": "1", "FERRATA_QQQQQQQQQ": "1", "PATH": "/bin"})
     assert lines[0] == "FERRATA_MODEL is no setting of Ferrata and has no effect: did you mean FERRATA_MODELS?"
-    assert lines[1].startswith("FERRATA_QQQQQQ is no setting of Ferrata and has no effect: known are FERRATA_STORE,")
+    assert lines[1].startswith("FERRATA_QQQQQQQQQ is no setting of Ferrata and has no effect: known are FERRATA_STORE,")
     assert len(lines) == 2
 
 

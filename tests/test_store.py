@@ -49,6 +49,32 @@ async def test_a_blob_is_read_back_by_any_process_that_opens_the_store(store: St
     assert blob_file(folder, ref).read_bytes() == "grüße".encode()
 
 
+async def test_a_blob_may_be_read_in_blocks(store: Store) -> None:
+    data = os.urandom(3_000_000)
+    blocks = [block async for block in store.stream(await store.put(data))]
+    assert b"".join(blocks) == data
+    assert len(blocks) > 1
+    assert [block async for block in store.stream(await store.put(b""))] == []
+
+
+async def test_a_blob_read_in_blocks_is_checked_at_its_end(store: Store, folder: Path) -> None:
+    ref = await store.put(b"x" * 3_000_000)
+    with pytest.raises(StoreError) as caught:
+        [block async for block in store.stream(Ref(digest="sha256:" + "0" * 64, size=1))]
+    assert caught.value.code == "blob_missing"
+    blob_file(folder, ref).write_bytes(b"x" * 2_999_999 + b"y")
+    read = []
+
+    async def take() -> None:
+        async for block in store.stream(ref):
+            read.append(block)
+
+    with pytest.raises(StoreError) as caught:
+        await take()
+    assert caught.value.code == "blob_damaged"
+    assert len(read) > 1
+
+
 async def test_an_empty_blob_is_a_blob(store: Store, folder: Path) -> None:
     ref = await store.put(b"")
     assert ref.size == 0

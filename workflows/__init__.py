@@ -10,11 +10,13 @@ from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from workflows.arguments import OneArgument
-from workflows.escalation_queue import EscalationQueue
+from workflows.escalation_queue import EscalationQueue, UpgradingEscalationQueue
 from workflows.failures import DATA_CONVERTER
 from workflows.run_graph import RunGraph
 
 WORKFLOWS: list[type] = [RunGraph, EscalationQueue]
+VERSIONED_WORKFLOWS: list[type] = [RunGraph, UpgradingEscalationQueue]
+"""The same for a worker with a build id, on which what doesn't say otherwise stays on its build."""
 
 INTERCEPTORS = [OneArgument()]
 """What workers and replayers of these workflows must have."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from temporalio import workflow
 
-from graph.snapshot import PAGE_LIMIT, pages
+from graph.paging import pages
+from graph.snapshot import PAGE_LIMIT
 from graph.values import JSON, Ref
 from graph.wire import SAVE, Continued, LoadRequest, Page
 from workflows.calls import AttemptFailed, call

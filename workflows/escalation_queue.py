@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ValidationError
 from temporalio import workflow
-from temporalio.common import RawValue
+from temporalio.common import RawValue, VersioningBehavior
 
 from graph.errors import OperateError
 from graph.nearest import suggest
@@ -151,6 +151,23 @@ class EscalationQueue:
             shown.append(data)
         following = start + len(shown)
         return {"entries": shown, "total": len(entries), "next": following if following < len(entries) else None}
+
+
+@workflow.defn(name=ESCALATION_QUEUE, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
+class UpgradingEscalationQueue(EscalationQueue):
+    """The same on a worker with a build id: a queue outlives every build, so it goes on in the current one.
+
+    A class of its own, for the server refuses the behaviour from a worker without a build id.
+    """
+
+    @workflow.init
+    def __init__(self, carried: RawValue = NOTHING) -> None:
+        super().__init__(carried)
+
+    @workflow.run
+    async def run(self, carried: RawValue = NOTHING) -> None:
+        """As the other."""
+        await super().run(carried)
 
 
 def why(error: ValueError) -> str:

@@ -98,7 +98,7 @@ class Replies:
 
     def _only_one(self) -> str:
         """The only node that waits, for a reply that names none."""
-        waiting = list(self._waiters)
+        waiting = [name for name in self._nodes if name in self._waiters]
         if len(waiting) == 1:
             return waiting[0]
         names = " or ".join(f"`{name}`" for name in waiting or self._nodes)

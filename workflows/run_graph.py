@@ -14,7 +14,8 @@ from temporalio.exceptions import ApplicationError
 from graph import views
 from graph.errors import OperateError
 from graph.nearest import suggest
-from graph.snapshot import Snapshot, join, pages
+from graph.paging import join, pages
+from graph.snapshot import Snapshot
 from graph.state import Error
 from graph.values import ANSWER_LIMIT, JSON, Value, trim
 from graph.wire import EVALUATE, LOAD, RESTORE, RUN_GRAPH, EvaluateRequest, Loaded, LoadRequest, Page, RunInfo
@@ -37,7 +38,6 @@ LONGEST_KEYWORD = 250
 SIGNALS = ("reply",)
 LOAD_TIMEOUT = 120_000
 EVALUATE_TIMEOUT = 300_000
-SNAPSHOT_PAGE = ANSWER_LIMIT * 3 // 4
 
 
 @workflow.defn(name=RUN_GRAPH)
@@ -274,12 +274,16 @@ class RunGraph:
         return self._progress()
 
     @workflow.query
-    def state(self) -> dict[str, JSON]:
-        """Every node with its executions, attempts, errors and usage."""
+    def state(self, wanted: RawValue = NOTHING) -> dict[str, JSON]:
+        """Every node with its executions, attempts, errors and usage; or a part: ``{"nodes": [NAME], "page": 0}``.
+
+        Raises:
+            OperateError: there is no such node or page.
+        """
         record = self._record
         if record is None:
             return {"status": self._status}
-        return views.state(record.plan, self._status, record.usage, record.nodes)
+        return views.state(record.plan, self._status, record.usage, record.nodes, read_json(wanted))
 
     @workflow.query
     def snapshot(self, page: RawValue = NOTHING) -> dict[str, JSON]:
@@ -291,11 +295,8 @@ class RunGraph:
         if self._record is None:
             raise OperateError("no_value", "the graph is still being loaded, or couldn't be")
         error = self._error.to_json() if self._error else None
-        parts = pages(self._record.snapshot(self._status, error).to_json(), SNAPSHOT_PAGE)
-        number = read_json(page) or 0
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(parts):
-            raise OperateError("bad_cursor", f"there is no page {number}; pages are 0 to {len(parts) - 1}")
-        return {**parts[number], "page": number, "pages": len(parts)}
+        parts = pages(self._record.snapshot(self._status, error).to_json(), views.PAGE)
+        return views.numbered(parts, read_json(page) or 0)
 
     @workflow.query
     def escalations(self) -> list[JSON]:

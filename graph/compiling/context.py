@@ -27,6 +27,8 @@ class Session:
     world: World
     compile: Callable[[Context, JSON], CompiledGraph | None]
     """Compiles a child graph."""
+    folder: str | None = None
+    """The folder of the outermost graph's file."""
     children: dict[str, CompiledGraph | None] = field(default_factory=dict)
 
 

@@ -82,6 +82,9 @@ class Ladder:
         if pure and not changes and not judged:
             message = f"a {self._current.kind} gives the same output for the same input, so a retry fails the same way"
             place.warn("pointless", message, path, "use `reroute`, or give it `feedback`, `fuel` or `memory`")
+        if self._current.wait is not None and self._current.wait.what != "reply":
+            message = "a wait for a time goes the same way each time, so a retry fails the same way"
+            place.warn("pointless", message, path, "use `reroute`, or a longer `timeout`")
         self._check_feedback(spec.feedback, path)
         return Retry(
             times=spec.times,

@@ -11,7 +11,8 @@ from graph.spec import NodeSpec
 
 
 def node_limits(context: Context, spec: NodeSpec, path: Path, kind: str | None) -> Limits:
-    """The limits of the node at ``path``. A child run has no timeout of its own but the longest there is."""
+    """The limits of the node at ``path``. A child run and a wait have no timeout of their own but the longest there
+    is."""
 
     def within(key: str, value: int | None, default: int, low: int, high: int, unit: str) -> int:
         if value is None:
@@ -21,8 +22,9 @@ def node_limits(context: Context, spec: NodeSpec, path: Path, kind: str | None) 
             context.place.problem("bad_value", message, (*path, key))
         return value
 
-    standard = bounds.MAX_TIMEOUT_MS if kind == "graph" else bounds.DEFAULT_TIMEOUT_MS
-    timeout = within("timeout", spec.timeout, standard, bounds.MIN_TIMEOUT_MS, bounds.MAX_TIMEOUT_MS, "ms")
+    most = bounds.MAX_WAIT_MS if kind == "wait" else bounds.MAX_TIMEOUT_MS
+    standard = most if kind in ("graph", "wait") else bounds.DEFAULT_TIMEOUT_MS
+    timeout = within("timeout", spec.timeout, standard, bounds.MIN_TIMEOUT_MS, most, "ms")
     if spec.deadline is not None and spec.deadline < bounds.MIN_TIMEOUT_MS:
         least = format_duration(bounds.MIN_TIMEOUT_MS)
         context.place.problem("bad_value", f"`deadline` must be at least {least}", (*path, "deadline"))

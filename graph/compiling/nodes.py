@@ -15,6 +15,7 @@ from graph.compiled import (
     Over,
     Repeat,
     Rung,
+    Source,
 )
 from graph.compiling.bindings import ITEM_NAMES, Bindings
 from graph.compiling.children import compile_child
@@ -23,10 +24,12 @@ from graph.compiling.implementations import Implementations, model_served
 from graph.compiling.ladders import Ladder
 from graph.compiling.limits import node_limits
 from graph.compiling.outputs import compile_checks
+from graph.compiling.sources import compile_items, compile_source, missing_grant, read_grants
+from graph.compiling.waits import REPLY, check_wait_options, compile_wait, reply_check
 from graph.mends import KIND_LIKE
 from graph.nearest import suggest
 from graph.problems import Path
-from graph.spec import KINDS, NodeSpec
+from graph.spec import KINDS, NodeSpec, OverSpec
 from graph.values import JSON
 from graph.world import FunctionInfo
 
@@ -129,7 +132,7 @@ class NodeCompiler:
         place = self._context.place
         given = [kind for kind in KINDS if kind in self._holder]
         if not given:
-            if not any(self._context.is_broken(*self._path, key) for key in ("block", "wait")):
+            if not self._context.is_broken(*self._path, "block"):
                 broken = [cut[2] for cut in self._context.broken if cut[:2] == self._path and len(cut) == 3]
                 if not any(key in KIND_LIKE or suggest(str(key), KINDS).startswith("did") for key in broken):
                     kinds = ", ".join(f"`{kind}`" for kind in KINDS)
@@ -157,19 +160,43 @@ class NodeCompiler:
                 place.problem("misplaced_key", message, (*self._path, option), key=True)
         if kind is None:
             return
-        if self._is_map and kind not in MAP_KINDS:
+        if kind == "wait":
+            check_wait_options(self._context, self._spec, self._path, self._holder)
+        elif self._is_map and kind not in MAP_KINDS:
             message = f"`over` on {'an activity' if kind == 'activity' else 'a graph'} isn't available in this version"
             hint = "use a script, a function or a model call for the items"
             place.problem("unsupported", message, (*self._path, "over"), hint, key=True)
         if self._is_loop and kind not in LOOP_KINDS:
-            message = "a `value` node can't repeat: it computes nothing new"
-            place.problem("misplaced_key", message, (*self._path, "repeat"), "use a script", key=True)
+            message = f"a `{kind}` node can't repeat: it computes nothing new"
+            hint = "put it into a child graph, and repeat that" if kind == "wait" else "use a script"
+            place.problem("misplaced_key", message, (*self._path, "repeat"), hint, key=True)
         if kind == "value" and "input" in self._holder:
             message = "a `value` node has no `input`: its bindings read what they need"
             place.problem("misplaced_key", message, (*self._path, "input"), "write it inside `value`", key=True)
-        if "grants" in self._holder and kind != "script" and not self._reroutes_to_script():
+        self._check_grants(kind)
+
+    def _check_grants(self, kind: str) -> None:
+        """Grants that nothing of the node can use."""
+        place, at, given = self._context.place, (*self._path, "grants"), self._spec.grants
+        if "grants" not in self._holder:
+            return
+        scripts = kind == "script" or self._reroutes_to_script()
+        if not scripts and not self._reads_file():
             message = f"a {kind} node runs no script, so `grants` give it nothing"
-            place.problem("misplaced_key", message, (*self._path, "grants"), "leave it out", key=True)
+            place.problem("misplaced_key", message, at, "leave it out", key=True)
+        elif not scripts and given is not None and given.models is not None:
+            message = f"a {kind} node runs no script, so `models` gives it nothing"
+            place.problem("misplaced_key", message, (*at, "models"), "leave it out", key=True)
+        elif given is not None and given.read is not None and not self._reads_file():
+            message = "`read` is for `over: {file: PATH}`: in this version, a script itself reads no files"
+            place.problem("misplaced_key", message, (*at, "read"), "leave it out", key=True)
+
+    def _reads_file(self) -> bool:
+        """Whether the items are in a file, or seem to be meant so."""
+        over = self._holder.get("over")
+        if isinstance(over, dict):
+            return "file" in over or "ref" not in over
+        return isinstance(over, str) and "${" not in over
 
     def _reroutes_to_script(self) -> bool:
         return any(rung.reroute is not None and rung.reroute.script is not None for rung in self._spec.on_fail or [])
@@ -184,11 +211,14 @@ class NodeCompiler:
 
     def _checks(self) -> list[Check]:
         scope = ("output", *self._item)
-        return compile_checks(self._context, self.draft.bindings, self._spec, self._path, self._holder, scope)
+        reply = reply_check(self._context, self._spec, self._path)
+        checks = compile_checks(self._context, self.draft.bindings, self._spec, self._path, self._holder, scope)
+        return checks if reply is None else [reply, *checks]
 
     def _implementations(self, checks: list[Check], granted: list[str]) -> Implementations:
         schema = next(
-            (check.schema_ for check in checks if check.check == "schema" and check.name == "output_schema"), None
+            (check.schema_ for check in checks if check.check == "schema" and check.name in (REPLY, "output_schema")),
+            None,
         )
         wants_json = schema is not None and not (isinstance(schema, dict) and schema.get("type") == "string")
         prompt_scope = (*self._item, "output") if self._is_loop else self._item
@@ -213,6 +243,8 @@ class NodeCompiler:
             if child is None:
                 return None
             return Implementation(kind="graph", id=f"graph:{child.fingerprint}", graph=child.fingerprint)
+        if spec.wait is not None:
+            return compile_wait(self._context, self.draft.bindings, spec.wait, at)
         return make.value(spec.value, at)
 
     def _check_arguments(self, name: str) -> None:
@@ -234,27 +266,14 @@ class NodeCompiler:
                 self._context.place.problem("unknown_argument", message, (*at, key), hint, key=True)
 
     def _over(self) -> Over | None:
-        place, spec = self._context.place, self._spec
-        if not self._is_map or "over" not in spec.model_fields_set:
+        spec = self._spec
+        if not self._is_map or spec.over is None:
             return None
-        at = (*self._path, "over")
-        if isinstance(spec.over, dict):
-            if "file" in spec.over:
-                message = "`over: {file: ...}` isn't available in this version"
-                place.problem("unsupported", message, at, "read the file in a function, and map over what it returns")
-            else:
-                place.problem(
-                    "wrong_type", "`over` is a list of items, not an object", at, 'write `over: "${node.list}"`'
-                )
-        elif not isinstance(spec.over, list) and not (isinstance(spec.over, str) and "${" in spec.over):
-            hint = f'write `over: "${{{spec.over}}}"`' if isinstance(spec.over, str) else 'write `over: "${node.list}"`'
-            place.problem("wrong_type", "`over` is an expression that yields the list of items", at, hint)
-        elif spec.over == [] and not spec.allow_empty:
-            place.problem("bad_value", "this list of items is empty", at, "set `allow_empty: true` if it is meant")
-        self.draft.bindings.template(spec.over, at)
+        source = self._source(spec.over, (*self._path, "over"))
         failures = spec.tolerate.failures if spec.tolerate else None
         return Over(
-            items=spec.over,
+            items=spec.over.items,
+            source=source,
             batch=spec.batch,
             allow_empty=bool(spec.allow_empty),
             concurrency=spec.concurrency or DEFAULT_CONCURRENCY,
@@ -262,6 +281,19 @@ class NodeCompiler:
             tolerate_percent=float(failures[:-1]) if failures and failures.endswith("%") else None,
             guard_per_item=self._guard(),
         )
+
+    def _source(self, over: OverSpec, at: Path) -> Source | None:
+        """Where the items come from; None: they are a template's (or wrong)."""
+        context, grants = self._context, self._spec.grants
+        if not isinstance(self._holder.get("over"), dict):
+            compile_items(context, over, at, bool(self._spec.allow_empty))
+            self.draft.bindings.template(over.items, at)
+            return None
+        read = grants.read if grants is not None else None
+        if over.file is not None and read is None and not context.is_broken(*self._path, "grants"):
+            missing_grant(context, over.file, at)
+        granted = read_grants(context, read or [], (*self._path, "grants", "read"))
+        return compile_source(context, self.draft.bindings, over, at, granted)
 
     def _guard(self) -> bool:
         """Whether the guard names the item (checked for names elsewhere)."""

@@ -15,9 +15,11 @@ from graph.compiling.bindings import Bindings, Use
 from graph.compiling.context import Context
 from graph.compiling.nodes import Draft
 from graph.compiling.schemas import resolve_pointer
+from graph.compiling.waits import REPLY
 from graph.expressions import ExpressionError, Reference, parse_template
 from graph.nearest import suggest
 from graph.problems import Path
+from graph.times import EXAMPLE
 from graph.values import JSON
 
 RUN_SCHEMA: JSON = {
@@ -27,6 +29,8 @@ RUN_SCHEMA: JSON = {
 }
 LIST_FUNCTIONS = frozenset({"len", "sum", "count_by", "group_by", "pluck", "first", "sorted", "any", "all", "enumerate",
                             "list", "max", "min", "reversed", "set", "tuple", "zip"})  # fmt: skip
+BARE = frozenset({("when", "when"), ("repeat", "until"), ("accept", "expr")})
+"""Where a node has bare expressions: the option, and the key of the expression itself."""
 _TYPES = {"object": dict, "array": list, "string": str}
 _NAMES = {
     "object": "an object",
@@ -49,6 +53,7 @@ class Shape:
 
 
 UNKNOWN = Shape(True, True)
+NULL = Shape({"type": "null"}, True)
 
 
 @dataclass(frozen=True)
@@ -112,11 +117,13 @@ class _Shapes:
         if node is None:
             return UNKNOWN
         for check in node.checks:
-            if check.check == "schema" and check.name == "output_schema":
+            if check.check == "schema" and check.name in ("output_schema", REPLY):
                 return Shape(check.schema_, check.schema_)
         if len(node.implementations) > 1:
             return UNKNOWN
         own = node.implementations[0]
+        if own.wait is not None and own.wait.what != "reply":
+            return NULL
         if own.kind == "value":
             return self._derived(own.value, 0)
         if own.infer is not None and own.infer.format == "text":
@@ -140,7 +147,7 @@ class _Shapes:
 
     def _item(self, draft: Draft, scope: _Scope) -> Shape:
         """What one item of a map looks like, if the list is a plain path into something known."""
-        items = _template_shape(draft.spec.over, scope)
+        items = _template_shape(draft.spec.over.items, scope) if draft.spec.over is not None else None
         if items is None:
             return UNKNOWN
         inner = _step(items, 0)
@@ -339,28 +346,31 @@ def _template_shape(tree: JSON, scope: _Scope) -> Shape | None:
 
 
 def _check_expected(context: Context, draft: Draft, scope: _Scope) -> None:
-    """`over` must be a list; guards, `until` and `expr` must be booleans."""
+    """`over` must be a list; guards, `until` and `expr` must be booleans; times of a `wait` are texts."""
     for use in draft.bindings.uses:
         host = use.expression.host
         if host is None or host.root in use.untyped or not use.alone:
             continue
-        key = use.path[2]
+        key, option = use.path[2], use.path[-1]
         shape = _follow(scope.of(host.root), use.expression.references[0])
         if isinstance(shape, Wrong):
             continue
+        types = _types(shape) if host.function is None else {"integer"} if host.function in ("len", "sum") else set()
         if key == "over" and len(use.path) == 3 and host.function is None:
             if shape.is_map and not host.path:
                 wrong = _map_as_list(host.root)
                 _at_use(context, use, f"`{host.root}`: {wrong.message}", wrong.hint)
-            elif (types := _types(shape)) and "array" not in types:
+            elif types and "array" not in types:
                 _at_use(context, use, f"`over` needs a list, and `{use.expression.text}` is {_listed(types)}", None)
-        elif use.path[-1] in ("when", "until", "expr") and (key == "when" or len(use.path) > 3):
-            types = (
-                _types(shape) if host.function is None else {"integer"} if host.function in ("len", "sum") else set()
-            )
-            if types and "boolean" not in types:
-                message = f"`{use.path[-1]}` needs true or false, and `{use.expression.text}` is {_listed(types)}"
-                _at_use(context, use, message, f"compare it: `{use.expression.text} == ...`")
+        elif key == "wait" and types and "string" not in types:
+            what = "a duration, a text such as `90s`" if option == "for" else f"a time, a text such as `{EXAMPLE}`"
+            message = f"`{option}` needs {what}, and `{use.expression.text}` is {_listed(types)}"
+            seconds = option == "for" and types <= {"integer", "number"}
+            hint = f'write `for: "${{{use.expression.text}}}s"` for seconds' if seconds else None
+            _at_use(context, use, message, hint)
+        elif (key, option) in BARE and types and "boolean" not in types:
+            message = f"`{option}` needs true or false, and `{use.expression.text}` is {_listed(types)}"
+            _at_use(context, use, message, f"compare it: `{use.expression.text} == ...`")
 
 
 def _at_use(context: Context, use: Use, message: str, hint: str | None) -> None:
