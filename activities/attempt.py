@@ -58,6 +58,7 @@ class AttemptActivities:
             output=await self._tools.store.as_value(outcome.output, inline, data=outcome.data),
             usage=outcome.meter.usage.to_json() or None,
             fuel=outcome.meter.fuel or None,
+            ran=outcome.meter.ran,
             input=outcome.input,
             digest=digest(outcome.data),
         )

@@ -13,6 +13,8 @@ import inspect
 import threading
 import traceback
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -20,7 +22,7 @@ from temporalio.exceptions import ApplicationError
 
 from graph.errors import Failure, LoadError, Problem
 from graph.nearest import nearest, suggest
-from graph.values import CODE_LIMIT, JSON, trim
+from graph.values import CODE_LIMIT, JSON, digest, trim
 from graph.world import FunctionInfo
 
 FEEDBACK = "feedback"
@@ -37,10 +39,12 @@ class Functions:
             LoadError: ``bad_setting``, one problem for each module that can't be imported.
         """
         self._modules: dict[str, Any] = {}
+        self._digests: dict[str, str] = {}
         problems = []
         for name in modules:
             try:
                 self._modules[name] = importlib.import_module(name)
+                self._digests[name] = source_digest(self._modules[name])
             except Exception as error:  # a user's module may raise anything
                 message = f"FERRATA_FUNCTIONS names `{name}`, which can't be imported: {type(error).__name__}: {error}"
                 problems.append(Problem(code="bad_setting", message=message, hint="check the name and PYTHONPATH"))
@@ -65,6 +69,12 @@ class Functions:
             hint = suggest(name, names)
             return f"module `{module_name}` has no function `{name}`" + (f" -> {hint}" if hint else "")
         return None
+
+    def identity(self, function: str) -> str:
+        """``module:name@sha256:...``, with the digest of the source of the module as it was imported (not of what that
+        imports); without, if it has no source."""
+        found = self._digests.get(function.partition(":")[0])
+        return f"{function}@{found}" if found else function
 
     def describe(self, function: str) -> FunctionInfo | str:
         """The arguments of ``module:name``, or why it can't be called."""
@@ -152,6 +162,14 @@ class Functions:
             if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and key in values
         ]
         return positional, values
+
+
+def source_digest(module: ModuleType) -> str:
+    """The digest of a module's source; empty if it has none."""
+    try:
+        return digest(Path(module.__file__ or "").read_bytes())
+    except OSError:
+        return ""
 
 
 def signature_model(function: str, target: Callable[..., Any]) -> type[BaseModel]:

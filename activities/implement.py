@@ -20,10 +20,13 @@ from graph.values import JSON, encode
 
 @dataclass
 class Meter:
-    """What an attempt cost so far: kept outside of it, since a failed attempt costs too."""
+    """What an attempt cost so far, and what ran: kept outside of it, since a failed attempt costs too."""
 
     usage: Usage = field(default_factory=Usage)
     fuel: int = 0
+    ran: str | None = None
+    """The implementation as only the worker knows it: with the digest of a function's module, with the model that
+    answered."""
 
 
 @dataclass
@@ -63,6 +66,7 @@ class Work:
             return await self._infer(previous)
         if implementation.kind == "function" and implementation.function:
             feedback = self.feedback.to_json() if self.feedback else None
+            self.meter.ran = f"function:{self.env.tools.functions.identity(implementation.function)}"
             # A copy, since a function may change what it is given: checks and later attempts see the original.
             return await self.env.tools.functions.call(implementation.function, json.loads(encode(input)), feedback)
         raise Failure("unsupported", f"an implementation of kind `{implementation.kind}` can't run in an attempt")
@@ -135,6 +139,7 @@ class Work:
             format=call.format,
         )
         reply = await self.env.tools.models.ask(model, request, self.meter.usage)
+        self.meter.ran = f"model:{model}@{reply.model}" if reply.model else None
         try:
             return as_format(reply.text, call.format)
         except Failure:

@@ -25,6 +25,7 @@ from activities.tools import Tools
 from graph.compile import Compilation, compile_graph
 from graph.compiled import CompiledGraph
 from graph.errors import LoadError, Problem
+from graph.language import check_language
 from graph.paging import join
 from graph.planning import plan_of
 from graph.snapshot import Snapshot
@@ -52,6 +53,7 @@ class LoadActivities:
     @activity.defn(name=LOAD)
     async def load(self, request: LoadRequest) -> Loaded:
         """Compile and store a graph, or take up one that a parent run stored. Raises LoadError, StoreError."""
+        check_language("the run asks for", request.language)
         if request.continued is not None:
             return await self._continue(request.continued)
         if request.resume is not None and request.compiled is None:

@@ -15,6 +15,7 @@ from activities.store import StoreError
 from graph.compiled import CompiledNode
 from graph.durations import format_duration
 from graph.errors import Failure
+from graph.limits import MAX_TIMEOUT_MS
 from graph.values import JSON, Ref, check_depth, digest, encode, trim
 from graph.wire import FailureRecord
 
@@ -56,6 +57,7 @@ class Outcome:
             details=self.failure.details,
             usage=self.meter.usage.to_json() or None,
             fuel=self.meter.fuel or None,
+            ran=self.meter.ran,
             input=self.input,
             check=check if isinstance(check, str) else None,
             rejected=self.rejected,
@@ -89,13 +91,14 @@ async def perform(node: CompiledNode, env: Environment, attempt: Try, *, guard: 
 @asynccontextmanager
 async def in_time(node: CompiledNode) -> AsyncIterator[None]:
     """Bound what is inside by the node's timeout. Raises Failure ``timeout``."""
+    limit = min(node.limits.timeout, MAX_TIMEOUT_MS)  # a wait's timeout may be longer, but not that of work
     try:
-        async with asyncio.timeout(node.limits.timeout / 1000) as timeout:
+        async with asyncio.timeout(limit / 1000) as timeout:
             clock.set(timeout)
             yield
     except TimeoutError:
-        message = f"the attempt took longer than its timeout of {format_duration(node.limits.timeout)}"
-        raise Failure("timeout", message, details={"timeout": node.limits.timeout}) from None
+        message = f"the attempt took longer than its timeout of {format_duration(limit)}"
+        raise Failure("timeout", message, details={"timeout": limit}) from None
 
 
 async def _work(

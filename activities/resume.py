@@ -33,7 +33,7 @@ async def take_up(tools: Tools, resume: dict[str, Any], redrive: bool) -> tuple[
     """The snapshot that ``resume`` means, ready to go on from, and the graph that it is of.
 
     Raises:
-        LoadError: ``bad_snapshot``, ``unknown_run``, ``still_running``, ``not_resumable``.
+        LoadError: ``bad_snapshot``, ``unknown_run``, ``still_running``, ``not_resumable``, ``unknown_language``.
         StoreError: a blob that it names is missing or damaged.
     """
     return await checked(tools, await given(tools, resume), redrive)

@@ -17,7 +17,7 @@ from activities.places import Places
 from activities.sandbox import Cancel, Sandbox
 from activities.settings import Settings
 from activities.store import Store
-from graph.compiled import CompiledGraph, CompiledNode
+from graph.compiled import CompiledGraph, CompiledNode, read_compiled
 from graph.problems import Report
 from graph.values import Ref
 
@@ -57,17 +57,17 @@ class Tools:
         self._threads = ThreadPoolExecutor(scripts + settings.slots, thread_name_prefix="guest")
 
     async def node(self, graph: Ref, name: str) -> CompiledNode:
-        """The compiled node ``name`` of the stored graph. Raises StoreError, KeyError."""
+        """The compiled node ``name`` of the stored graph. Raises StoreError, LoadError, KeyError."""
         return (await self._graph(graph))[1][name]
 
     async def graph(self, ref: Ref) -> CompiledGraph:
-        """The stored graph. Raises StoreError."""
+        """The stored graph. Raises StoreError, and LoadError if it is of another language."""
         return (await self._graph(ref))[0]
 
     async def _graph(self, ref: Ref) -> tuple[CompiledGraph, dict[str, CompiledNode]]:
         found = self._graphs.get(ref.digest)
         if found is None:
-            graph = CompiledGraph.model_validate_json(await self.store.get(ref))
+            graph = read_compiled(await self.store.get(ref))
             found = graph, {node.name: node for node in graph.nodes}
             self._graphs[ref.digest] = found
             if len(self._graphs) > GRAPHS_KEPT:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from activities.evaluate import Environment
@@ -11,6 +10,7 @@ from graph.durations import format_duration, parse_duration
 from graph.errors import Failure
 from graph.limits import MAX_WAIT_MS
 from graph.spec_errors import json_type
+from graph.times import EXAMPLE, parse_time
 from graph.wire import Bound
 
 
@@ -36,14 +36,11 @@ def duration(given: Any) -> int:
 def moment(given: Any) -> int:
     """The milliseconds since the epoch of a bound RFC 3339 time. One that has passed is no mistake."""
     if not isinstance(given, str):
-        raise Failure("invalid_input", f"`until` must be a time such as 2030-01-31T08:00:00Z, not {json_type(given)}")
+        raise Failure("invalid_input", f"`until` must be a time such as {EXAMPLE}, not {json_type(given)}")
     try:
-        time = datetime.fromisoformat(given)
+        return parse_time(given)
     except ValueError as error:
-        raise Failure("invalid_input", f"`until` is no time such as 2030-01-31T08:00:00Z: {error}") from error
-    if time.tzinfo is None:
-        raise Failure("invalid_input", f"`until` ({given}) has no offset: write `Z` or `+01:00` at its end")
-    return max(0, round(time.timestamp() * 1000))
+        raise Failure("invalid_input", f"`until`: {error}") from error
 
 
 def only_schemas(node: CompiledNode) -> CompiledNode:

@@ -1,9 +1,9 @@
-"""How well a run's history is foreseen: events and bytes, estimated at load and really taken, for some shapes of graphs.
+"""How well a run's history is foreseen: events and bytes, at load and in truth, for graphs of some shapes.
 
     python -m bench.budget
 
-Prints JSON. ``bytes_at_most`` is foreseen as if each value and failure were as large as it may be, ``bytes_if_empty`` as
-if all of them were empty.
+Prints JSON. ``bytes_at_most`` is foreseen as if each value and failure were as large as it may be, ``bytes_if_empty``
+as if all of them were empty.
 """
 
 from __future__ import annotations

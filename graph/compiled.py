@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from graph.language import LANGUAGE_VERSION, check_language
 from graph.values import INLINE_LIMIT, JSON, Ref
-
-LANGUAGE_VERSION = 1
-"""Part of every fingerprint; raised when the meaning of the same file changes."""
 
 Kind = Literal["script", "function", "value", "infer", "activity", "graph", "wait"]
 AfterStatus = Literal["succeeded", "failed", "any"]
@@ -265,3 +263,25 @@ class CompiledGraph(Model):
             if node.name == name:
                 return node
         raise KeyError(name)
+
+
+class _Spoken(BaseModel):
+    """All that is known of a compiled graph whose language nobody here speaks."""
+
+    language: int
+
+
+def read_compiled(data: bytes) -> CompiledGraph:
+    """The compiled graph in ``data``.
+
+    Raises:
+        LoadError: ``unknown_language``, it was compiled from another version of the language.
+        ValidationError: it is none.
+    """
+    try:
+        graph = CompiledGraph.model_validate_json(data)
+    except ValidationError:
+        check_language("the compiled graph is of", _Spoken.model_validate_json(data).language)
+        raise
+    check_language("the compiled graph is of", graph.language)
+    return graph

@@ -433,6 +433,7 @@ class GraphSpec(Spec):
     mends = GRAPH
     name: Text | None = Field(None, description="Default: the file's name.")
     description: Text | None = Field(None, description="For people; never part of the fingerprint.")
+    language: Literal[1] = Field(1, description="The version of the language that the file is written in.")
     input_schema: SchemaOrFile = None
     nodes: Annotated[dict[str, NodeSpec], BeforeValidator(nodes_by_name)] = Field(
         description="The nodes by name, in the order in which people read them."

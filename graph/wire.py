@@ -71,6 +71,7 @@ class LoadRequest(Compact):
     value: Value | None = None
     resume: JSON = None
     redrive: bool = False
+    language: int | None = None
     continued: Continued | None = None
 
 
@@ -114,12 +115,14 @@ class AttemptRequest(Compact):
 
 class AttemptResult(Compact):
     """An accepted output, or ``skipped``: the guard was false. ``input`` and ``digest`` are digests of the input
-    and of the output; ``usage`` as in :class:`graph.state.Usage`."""
+    and of the output; ``usage`` as in :class:`graph.state.Usage`. ``ran`` names the implementation more closely than
+    the plan could: a function with the digest of its module, a model with the one that answered."""
 
     output: Value | None = None
     skipped: bool = False
     usage: dict[str, Any] | None = None
     fuel: int | None = None
+    ran: str | None = None
     input: str | None = None
     digest: str | None = None
     done: bool = True
@@ -128,13 +131,14 @@ class AttemptResult(Compact):
 
 class FailureRecord(Compact):
     """The details of a failed attempt's ApplicationError (whose type is the code). Never a value: a rejected
-    output is in the store, and only when some rung needs it."""
+    output is in the store, and only when some rung needs it. ``ran`` as in `AttemptResult`."""
 
     failure_class: str
     message: str
     details: dict[str, Any] = {}
     usage: dict[str, Any] | None = None
     fuel: int | None = None
+    ran: str | None = None
     input: str | None = None
     check: str | None = None
     rejected: Ref | None = None

@@ -25,6 +25,7 @@ sys.path[:0] = [str(TESTS.parent), str(TESTS)]
 from cli.server import DevServer  # noqa: E402
 from conftest import MODELS  # noqa: E402
 from graph.values import JSON  # noqa: E402
+from observing import until  # noqa: E402
 from runs import Runs  # noqa: E402
 from worker_process import WorkerProcess  # noqa: E402
 
@@ -232,6 +233,51 @@ async def cancelled(runs: Runs) -> WorkflowHandle[Any, Any]:
     return handle
 
 
+async def waits(runs: Runs) -> WorkflowHandle[Any, Any]:
+    """A wait for a time, and replies: an early one, one that is refused, one by update, one by signal."""
+    ask = {"wait": {"reply": {"type": "integer"}}, "after": ["pause"]}
+    nodes = {"pause": {"wait": {"for": "1s"}}, "one": ask, "two": ask, "three": ask}
+    handle = await runs.start({"nodes": nodes}, id=PREFIX + "waits")
+    await handle.execute_update("reply", {"node": "one", "value": 1})
+    await until(lambda: status(handle, "two"))
+    await handle.signal("reply", {"node": "two", "value": "two"})
+    await handle.execute_update("reply", {"node": "two", "value": 2})
+    await handle.signal("reply", {"node": "three", "value": 3})
+    await handle.result()
+    return handle
+
+
+async def status(handle: WorkflowHandle[Any, Any], node: str) -> bool:
+    """Whether a node waits."""
+    return node in [entry["node"] for entry in (await handle.query("progress")).get("waiting", [])]
+
+
+async def continued(runs: Runs) -> WorkflowHandle[Any, Any]:
+    """The first part of a run that continued as new, in a delay."""
+    return await polled(runs, "continued")
+
+
+async def continued_on(runs: Runs) -> WorkflowHandle[Any, Any]:
+    """The second part of such a run."""
+    first = await polled(runs, "continued_on")
+    history = await first.fetch_history()
+    following = history.events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+    return runs.client.get_workflow_handle(first.id, run_id=following)
+
+
+async def polled(runs: Runs, name: str) -> WorkflowHandle[Any, Any]:
+    """The first part of a long polling run beside a wait."""
+    poll = {
+        "function": FUNCTIONS + "script",
+        "input": {"run": "${run.id}", "key": "poll", "replies": [{"fail": "NOT_YET"}] * 12 + ["ready"]},
+        "on_fail": [{"retry": {"times": 100, "delay": "20ms"}}],
+    }
+    nodes = {"poll": poll, "pause": {"wait": {"for": "2s"}}}
+    handle = await runs.start({"nodes": nodes}, id=PREFIX + name)
+    await handle.result()
+    return runs.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+
+
 async def escalation_queue(runs: Runs) -> WorkflowHandle[Any, Any]:
     """A queue with two entries, one drained, and signals that mean nothing."""
     id = PREFIX + "escalation_queue"
@@ -256,6 +302,9 @@ RECORDINGS: dict[str, Callable[[Runs], Awaitable[WorkflowHandle[Any, Any]]]] = {
     **{name: lambda runs, name=name: ended(runs, name) for name in GRAPHS},  # type: ignore[misc]
     "cancelled": cancelled,
     "escalation_queue": escalation_queue,
+    "waits": waits,
+    "continued": continued,
+    "continued_on": continued_on,
 }
 
 
@@ -288,7 +337,8 @@ async def main() -> None:
             "TEST_LOG": str(folder),
             "PYTHONPATH": str(TESTS),
         }
-        async with DevServer() as server:
+        # Few events, so that runs continue as new soon.
+        async with DevServer(dynamic_config={"limit.historyCount.suggestContinueAsNew": 60}) as server:
             client = await Client.connect(server.address, data_converter=pydantic_data_converter, identity="recorder")
             async with WorkerProcess(server, folder, task_queue="ferrata", env=environment) as worker:
                 runs = Runs(client, worker.task_queue, folder)

@@ -243,7 +243,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
 async def test_an_answer_comes_with_usage_and_cost(server: Server) -> None:
     models = server.models(cost={"input": 0.15, "output": 0.6})
     reply = await models.complete("big", ask("grüße", system="Be brief."))
-    assert reply.text == "hi"
+    assert (reply.text, reply.model) == ("hi", "m")
     assert reply.usage == Usage(1000, 200, 1200, pytest.approx(0.00027))
     assert server.bodies == [
         {
@@ -271,6 +271,23 @@ async def test_without_a_key_none_of_the_environment_is_sent(server: Server) -> 
     assert server.headers[0]["Authorization"] == "Bearer not-needed"
     server.answer = server.json({"error": {"message": "who are you?"}}, 401)
     assert "set `api_key_env`" in (await fails(models)).message
+    await models.close()
+
+
+@pytest.mark.parametrize("told", [None, 5, "", {"id": "m"}])
+async def test_a_server_that_does_not_say_which_model_answered_is_no_error(told: Any, server: Server) -> None:
+    server.answer = server.json(completion(model=told))
+    models = server.models()
+    assert (await models.complete("big", ask())).model is None
+    await models.close()
+
+
+async def test_a_model_that_names_itself_at_length_or_by_the_key_is_cut(server: Server) -> None:
+    server.answer = server.json(completion(model=f"{KEY} {'m' * 1000}"))
+    models = server.models()
+    model = (await models.complete("big", ask())).model or ""
+    assert len(model) <= 100
+    assert KEY not in model
     await models.close()
 
 

@@ -93,7 +93,7 @@ CASES: dict[str, tuple[str, str, str, str]] = {
         "add item to",
     ),
     "a_folder_with_the_same_beginning": (mapped("{file: items-of-others/a.csv}"), "missing_grant", "in none", ""),
-    "out_of_the_granted_folder": (mapped("{file: items/../a.csv}"), "missing_grant", "in none", "add items/.. to"),
+    "out_of_the_granted_folder": (mapped("{file: items/../a.csv}"), "missing_grant", "in none", "add . to"),
     "unknown_ending": (
         mapped("{file: items/a.xlsx}"),
         "3:18 missing_key",

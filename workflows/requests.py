@@ -18,7 +18,7 @@ from graph.values import ANSWER_LIMIT, DEPTH_LIMIT, JSON, check_depth, encode
 from graph.wire import Continued, LoadRequest
 from workflows import logs
 
-KEYS = ("graph", "input", "resume", "redrive")
+KEYS = ("graph", "input", "resume", "redrive", "language")
 SNAPSHOT_LEVELS = 10
 """Levels of a snapshot around the values in it."""
 EXAMPLE = """{"graph": "examples/licenses/graph.yaml", "input": {...}}"""
@@ -90,7 +90,10 @@ def read_request(raw: RawValue) -> LoadRequest:
         raise refusal("bad_request", f"`redrive` must be true or false, not {json_type(redrive)}")
     if redrive and resume is None:
         raise refusal("bad_request", "`redrive` says how to `resume`; give what to resume, too")
-    return LoadRequest(graph=graph, input=data.get("input"), resume=resume, redrive=redrive)
+    language = data.get("language")
+    if language is not None and (isinstance(language, bool) or not isinstance(language, int)):
+        raise refusal("bad_request", f"`language` must be a version's number, not {json_type(language)}")
+    return LoadRequest(graph=graph, input=data.get("input"), resume=resume, redrive=redrive, language=language)
 
 
 def read_child(data: dict[str, Any]) -> LoadRequest:

@@ -17,7 +17,7 @@ from activities.models.config import OpenAISettings
 from activities.models.request import ModelReply, ModelRequest
 from graph.errors import Failure
 from graph.state import Usage
-from graph.values import JSON, trim
+from graph.values import CODE_LIMIT, JSON, trim
 
 BODY_LIMIT = 500
 """Bytes of a server's answer that an error's message and details quote."""
@@ -112,7 +112,8 @@ class CompatibleModel:
             raise failure(f"ran out of tokens before its answer was whole ({bound}); raise `max_tokens`")
         if text is None:
             raise failure(f"answered without text (finish reason `{choice.finish_reason}`)", retryable=True)
-        return ModelReply(text, usage)
+        told = answer.model if isinstance(answer.model, str) else ""
+        return ModelReply(text, usage, trim(self._without_key(told), CODE_LIMIT) or None)
 
     def _usage(self, answer: _Answer) -> Usage:
         told = answer.usage
@@ -189,3 +190,4 @@ class _Answer(BaseModel):
 
     choices: list[_Choice]
     usage: _Tokens | None = None
+    model: Any = None

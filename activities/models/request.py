@@ -89,10 +89,12 @@ class ModelRequest(BaseModel):
 
 @dataclass(frozen=True)
 class ModelReply:
-    """A model's answer. ``text`` is JSON text if the request's format was ``json``, as far as the model obeyed."""
+    """A model's answer. ``text`` is JSON text if the request's format was ``json``, as far as the model obeyed;
+    ``model`` is what the server says that answered, if it says so."""
 
     text: str
     usage: Usage
+    model: str | None = None
 
 
 class Model(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 
 from graph.compiled import FileSource, RefSource, Source
 from graph.compiling.bindings import Bindings
@@ -113,10 +114,9 @@ def missing_grant(context: Context, path: str, at: Path) -> None:
 
 def _folder_of(path: str) -> str:
     """The folder to grant for ``path``, as it would be written."""
-    if "${" in path:
-        path = path[: path.index("${")] or "DIR/"
+    path = (path[: path.index("${")] or "DIR/") if "${" in path else posixpath.normpath(path)
     folder = posixpath.dirname(path) or "."
-    return folder if folder.replace("/", "").replace(".", "").isalnum() or folder == "." else quoted(folder)
+    return folder if re.fullmatch(r"[\w./][\w./-]*", folder) else quoted(folder)
 
 
 def _file_or_name(text: str) -> str:
