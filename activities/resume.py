@@ -170,6 +170,8 @@ async def ask(handle: WorkflowHandle[Any, Any], *, ended: bool = True) -> JSON:
             raise  # for Temporal to try again
         message = f"the run `{handle.id}` can't be asked for its snapshot: {error.message}"
         hint = "check the id; a run that failed before its graph was loaded has none"
+        if isinstance(error, RPCError) and error.status is RPCStatusCode.FAILED_PRECONDITION:
+            hint = "start a worker that serves it, of the build that it ran on, or give the snapshot itself"
         raise LoadError([Problem(code="unknown_run", message=message, hint=hint)]) from error
     try:
         return join(found)

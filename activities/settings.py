@@ -110,14 +110,17 @@ class Settings(BaseModel, frozen=True):
 
     @staticmethod
     def warnings(environ: Mapping[str, str] | None = None) -> list[str]:
-        """One line for each `FERRATA_*` variable that isn't known, with the nearest one that is."""
+        """One line for each `FERRATA_*` variable that isn't known, with the nearest one that is, or has no effect."""
         known = [variable.name for variable in VARIABLES]
+        environ = os.environ if environ is None else environ
         lines = []
-        for name in sorted(os.environ if environ is None else environ):
+        for name in sorted(environ):
             if name.startswith(PREFIX) and name not in known:
                 near = nearest(name, known)
                 mend = f"did you mean {near}?" if near else f"known are {', '.join(known)}"
                 lines.append(f"{name} is no setting of Ferrata and has no effect: {mend}")
+        if environ.get("FERRATA_DEPLOYMENT", "").strip() and not environ.get("FERRATA_BUILD_ID", "").strip():
+            lines.append("FERRATA_DEPLOYMENT has no effect without FERRATA_BUILD_ID")
         return lines
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeGuard
 
 from graph.errors import LoadError, Problem
 from graph.values import JSON
@@ -14,7 +14,7 @@ UNKNOWN: Final = "unknown_language"
 MEND: Final = "use a worker whose Ferrata speaks it"
 
 
-def is_unknown(language: JSON) -> bool:
+def is_unknown(language: JSON) -> TypeGuard[int]:
     """Whether this is a version, and another one than ours."""
     return isinstance(language, int) and not isinstance(language, bool) and language != LANGUAGE_VERSION
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic.json_schema import SkipJsonSchema
 
 from graph.compiled import Format, Kind
+from graph.language import LANGUAGE_VERSION
 from graph.mends import GRAPH, NODE, RUNG
 from graph.scalars import Duration, Expr, Factor, Size, Text, Tolerance, WaitFor, WaitUntil
 from graph.shapes import checks_as_list, function_as_text, nodes_by_name, rungs_as_list, short, wait_as_object
@@ -433,7 +434,12 @@ class GraphSpec(Spec):
     mends = GRAPH
     name: Text | None = Field(None, description="Default: the file's name.")
     description: Text | None = Field(None, description="For people; never part of the fingerprint.")
-    language: Literal[1] = Field(1, description="The version of the language that the file is written in.")
+    language: int = Field(
+        LANGUAGE_VERSION,
+        ge=LANGUAGE_VERSION,
+        le=LANGUAGE_VERSION,
+        description="The version of the language that the file is written in.",
+    )
     input_schema: SchemaOrFile = None
     nodes: Annotated[dict[str, NodeSpec], BeforeValidator(nodes_by_name)] = Field(
         description="The nodes by name, in the order in which people read them."

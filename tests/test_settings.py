@@ -20,6 +20,7 @@ def test_without_variables_everything_lies_under_the_working_folder(tmp_path: Pa
     assert settings.task_queue == "ferrata"
     assert settings.slots == 16
     assert settings.processes >= 1
+    assert (settings.build_id, settings.deployment) == (None, "ferrata")
     assert (settings.functions, settings.activities, settings.models, settings.cache) == ((), (), None, None)
 
 
@@ -36,6 +37,8 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
         "FERRATA_MODELS": "models.yaml",
         "FERRATA_CACHE": "cache",
         "FERRATA_TASK_QUEUE": "other",
+        "FERRATA_BUILD_ID": "1.4.0+a7c",
+        "FERRATA_DEPLOYMENT": "shop",
         "FERRATA_PROCESSES": "3",
         "FERRATA_SLOTS": "5",
     }
@@ -49,6 +52,8 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
         models=str(tmp_path / "models.yaml"),
         cache=tmp_path / "cache",
         task_queue="other",
+        build_id="1.4.0+a7c",
+        deployment="shop",
         processes=3,
         slots=5,
     )
@@ -92,6 +97,11 @@ def test_a_store_may_be_a_url(url: str, tmp_path: Path) -> None:
         ("FERRATA_STORE", "redis://host", "`redis` is no kind of store", "use a folder's path"),
         ("FERRATA_STORE", "file://relative/path", "three slashes", "relative/path"),
         ("FERRATA_TASK_QUEUE", "q" * 1001, "1000 characters", "shorter"),
+        ("FERRATA_BUILD_ID", "a:b", "no build's name", "a commit's hash"),
+        ("FERRATA_BUILD_ID", "two words", "no build's name", "a commit's hash"),
+        ("FERRATA_BUILD_ID", "b" * 101, "no build's name", "up to 100"),
+        ("FERRATA_DEPLOYMENT", "shop.eu", "no deployment's name", "letters, digits"),
+        ("FERRATA_DEPLOYMENT", "__ours", "no deployment's name", "letters, digits"),
     ],
 )
 def test_a_bad_value_is_refused_with_variable_value_and_mend(
@@ -137,6 +147,12 @@ def test_an_unknown_variable_is_warned_of_with_the_nearest_known_one() -> None:
     assert lines[0] == "FERRATA_MODEL is no setting of Ferrata and has no effect: did you mean FERRATA_MODELS?"
     assert lines[1].startswith("FERRATA_QQQQQQQQQ is no setting of Ferrata and has no effect: known are FERRATA_STORE,")
     assert len(lines) == 2
+
+
+def test_a_deployment_without_a_build_is_warned_of() -> None:
+    [line] = Settings.warnings({"FERRATA_DEPLOYMENT": "shop", "FERRATA_BUILD_ID": " "})
+    assert line == "FERRATA_DEPLOYMENT has no effect without FERRATA_BUILD_ID"
+    assert Settings.warnings({"FERRATA_DEPLOYMENT": "shop", "FERRATA_BUILD_ID": "1"}) == []
 
 
 def test_the_documentation_has_the_table_of_all_settings() -> None:
