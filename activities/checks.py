@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-from functools import lru_cache
-
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
-from referencing import Registry
 
 from activities.evaluate import Environment, sandbox_limits
 from activities.models import Message, ModelRequest
+from activities.schemas import compiled
 from graph.compiled import Check, CompiledNode, ExprCheck, JudgeCheck, SchemaCheck, ScriptCheck
 from graph.errors import Failure
-from graph.spec_errors import json_type
 from graph.state import Usage
-from graph.values import JSON, KIB, canonical, encode, trim
+from graph.values import JSON, KIB, encode, trim
 
 QUICK = 64 * KIB
 """Bytes of an output whose validation takes no time to speak of. A larger one may take seconds, in which this process
@@ -66,33 +60,13 @@ def as_rejection(check: Check, failure: Failure) -> Failure:
 
 def check_schema(check: SchemaCheck, output: JSON) -> None:
     """All violations of a schema, each with its path."""
-    violations = [
-        {"path": error.json_path, "message": trim(without_value(error), 500)}
-        for error in validator(canonical(check.schema_)).iter_errors(output)
-    ]
-    if violations:
-        shown = "; ".join(f"{item['path']}: {item['message']}" for item in violations[:5])
-        more = f" (and {len(violations) - 5} more)" if len(violations) > 5 else ""
-        raise Failure("rejected", shown + more, details={"violations": violations[:MOST_VIOLATIONS]})
-
-
-def without_value(error: ValidationError) -> str:
-    """A violation's message with the kind of the value where the value itself stood: reasons stay in history for
-    ever, rejected values never get there. Names of properties remain."""
-    if "propertyNames" in error.relative_schema_path:
-        return error.message
-    if error.validator in ("items", "unevaluatedItems"):  # these list the items that are too many
-        return re.split(r": | \(", error.message, maxsplit=1)[0]
-    value, kind = repr(error.instance), json_type(error.instance)
-    if error.message.startswith(value):
-        return kind + error.message.removeprefix(value)
-    return error.message.removesuffix(value) + kind if error.message.endswith(value) else error.message
-
-
-@lru_cache(maxsize=512)
-def validator(schema: bytes) -> Draft202012Validator:
-    """The validator of a schema's JSON text. Remote references are never fetched."""
-    return Draft202012Validator(json.loads(schema), registry=Registry())
+    schema = compiled(check.schema_)
+    if schema.is_valid(output):
+        return
+    violations = [{"path": path, "message": message} for path, message in schema.violations(output)]
+    shown = "; ".join(f"{item['path']}: {item['message']}" for item in violations[:5])
+    more = f" (and {len(violations) - 5} more)" if len(violations) > 5 else ""
+    raise Failure("rejected", shown + more, details={"violations": violations[:MOST_VIOLATIONS]})
 
 
 async def check_expr(check: ExprCheck, env: Environment) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from activities.checks import validator
+from activities.schemas import compiled
 from graph.compiled import CompiledGraph
 from graph.errors import LoadError, Problem
-from graph.values import JSON, canonical, encode, trim
+from graph.values import JSON, encode, trim
 
 
 def check_input(graph: CompiledGraph, input: JSON) -> JSON:
@@ -36,7 +36,7 @@ def check_input(graph: CompiledGraph, input: JSON) -> JSON:
             message=trim(f"the run's input at {error.json_path}: {error.message}", 500),
             hint="mend the input that the run is started with, or `input_schema` of the graph",
         )
-        for error in validator(canonical(schema)).iter_errors(input)
+        for error in compiled(schema).slow.iter_errors(input)
     ]
     if problems:
         raise LoadError(problems[:50])

@@ -21,7 +21,7 @@ from graph.compiling.types import check_types
 from graph.errors import Problem
 from graph.files import FileProblem, Files
 from graph.fingerprint import fingerprint_of
-from graph.language import MEND, UNKNOWN, is_unknown, said
+from graph.language import MEND, is_unknown, said
 from graph.mends import looks_like_code
 from graph.planning import plan_of, sinks
 from graph.problems import Place, Report, in_file_order
@@ -71,7 +71,7 @@ def compile_at(context: Context, data: JSON) -> CompiledGraph | None:
     before = len(report.problems)
     language = data.get("language") if isinstance(data, dict) else None
     if is_unknown(language):  # what else is wrong with it isn't ours to say
-        context.place.problem(UNKNOWN, said("the graph is written in", language), ("language",), MEND)
+        context.place.problem("unknown_language", said("the graph is written in", language), ("language",), MEND)
         return None
     reading = read_graph(data, context.place)
     if reading is None:

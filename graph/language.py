@@ -10,7 +10,6 @@ from graph.values import JSON
 LANGUAGE_VERSION: Final = 1
 """Part of every fingerprint; raised when the meaning of the same file changes."""
 
-UNKNOWN: Final = "unknown_language"
 MEND: Final = "use a worker whose Ferrata speaks it"
 
 
@@ -27,4 +26,4 @@ def said(what: str, language: int) -> str:
 def check_language(what: str, language: int | None) -> None:
     """Raises LoadError ``unknown_language`` if ``language`` is another than ours; ``what`` asks for it."""
     if language is not None and is_unknown(language):
-        raise LoadError([Problem(code=UNKNOWN, message=said(what, language), hint=MEND)])
+        raise LoadError([Problem(code="unknown_language", message=said(what, language), hint=MEND)])
