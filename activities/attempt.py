@@ -9,7 +9,17 @@ from activities.boundary import as_application_error
 from activities.checks import run_checks
 from activities.evaluate import Environment
 from activities.implement import Feedback, Meter
-from activities.perform import Outcome, Try, bind_input, check_size, in_time, loop_ends, loop_exhausted, perform
+from activities.perform import (
+    Outcome,
+    Try,
+    accepted,
+    bind_input,
+    check_size,
+    in_time,
+    loop_ends,
+    loop_exhausted,
+    perform,
+)
 from activities.tools import Tools
 from activities.waits import bind_wait, only_schemas
 from graph.compiled import ActivityCall, CompiledNode
@@ -49,19 +59,7 @@ class AttemptActivities:
         outcome = await perform(node, env, await self._try(request), guard=first, default="input")
         if outcome.failure is not None:
             raise as_application_error(outcome.failure.code, outcome.record())
-        if outcome.skipped:
-            return AttemptResult(skipped=True)
-        return await self._result(outcome, node.inline)
-
-    async def _result(self, outcome: Outcome, inline: int) -> AttemptResult:
-        return AttemptResult(
-            output=await self._tools.store.as_value(outcome.output, inline, data=outcome.data),
-            usage=outcome.meter.usage.to_json() or None,
-            fuel=outcome.meter.fuel or None,
-            ran=outcome.meter.ran,
-            input=outcome.input,
-            digest=digest(outcome.data),
-        )
+        return await accepted(self._tools, node, outcome)
 
     async def _environment(self, request: AttemptRequest) -> tuple[CompiledNode, Environment]:
         node = await self._tools.node(request.scope.graph, request.node)
@@ -128,4 +126,4 @@ class AttemptActivities:
                 outcome.rejected = await self._tools.store.put_json(output)
             raise as_application_error(failure.code, outcome.record()) from None
         outcome.output = output
-        return await self._result(outcome, node.inline)
+        return await accepted(self._tools, node, outcome)

@@ -12,12 +12,13 @@ from activities.evaluate import Environment
 from activities.implement import Feedback, Meter, Work
 from activities.places import clock
 from activities.store import StoreError
+from activities.tools import Tools
 from graph.compiled import CompiledNode
 from graph.durations import format_duration
 from graph.errors import Failure
 from graph.limits import MAX_TIMEOUT_MS
-from graph.values import JSON, Ref, check_depth, digest, encode, trim
-from graph.wire import FailureRecord
+from graph.values import JSON, Ref, check_depth, digest, encode, trim, within_limit
+from graph.wire import AttemptResult, FailureRecord
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Outcome:
         return FailureRecord(
             failure_class=self.failure.failure_class,
             message=trim(self.failure.message),
-            details=self.failure.details,
+            details=within_limit(self.failure.details),
             usage=self.meter.usage.to_json() or None,
             fuel=self.meter.fuel or None,
             ran=self.meter.ran,
@@ -86,6 +87,20 @@ async def perform(node: CompiledNode, env: Environment, attempt: Try, *, guard: 
     if outcome.failure is not None and rejected and node.keeps_rejected:
         outcome.rejected = await env.tools.store.put_json(rejected[-1])
     return outcome
+
+
+async def accepted(tools: Tools, node: CompiledNode, outcome: Outcome) -> AttemptResult:
+    """What an attempt gives that didn't fail. Raises StoreError."""
+    if outcome.skipped:
+        return AttemptResult(skipped=True)
+    return AttemptResult(
+        output=await tools.store.as_value(outcome.output, node.inline, data=outcome.data),
+        usage=outcome.meter.usage.to_json() or None,
+        fuel=outcome.meter.fuel or None,
+        ran=outcome.meter.ran,
+        input=outcome.input,
+        digest=digest(outcome.data),
+    )
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from activities.load import LoadActivities
 from activities.models import Models
 from activities.outputs import OutputActivities
 from activities.settings import Settings
+from activities.stretch import StretchActivities
 from activities.tools import Tools
 from graph.errors import LoadError, Problem
 from graph.problems import Report
@@ -48,6 +49,7 @@ class Activities:
         ours: list[Activity] = [
             *(loads.load, loads.save, loads.restore),
             *(attempts.attempt, attempts.reroute, attempts.bind, attempts.check),
+            StretchActivities(self.tools).stretch,
             *(chunks.pin, chunks.chunk, chunks.reroute_chunk, chunks.collect),
             *(outputs.evaluate, outputs.pack),
             escalations.escalate,

@@ -14,6 +14,7 @@ from typing import Final
 
 from graph.compiled import CompiledGraph, CompiledNode, Escalate, Reroute, Retry
 from graph.item_counts import known_count
+from graph.limits import IN_FLIGHT
 from graph.values import ANSWER_LIMIT, ARGUMENTS_LIMIT, DETAILS_LIMIT, INLINE_LIMIT, KIB, REASON_LIMIT
 
 MOST_EVENTS: Final = 30_000
@@ -22,8 +23,6 @@ MOST_BYTES: Final = 40 * KIB * KIB
 """Bytes of one run's history. Temporal's own limit is 50 MiB: room for losses and signals."""
 MOST_PENDING: Final = 1_900
 """Activities that one run may have pending at once. Temporal's own limit is 2,000; a run that meets it stands still."""
-IN_FLIGHT: Final = 100
-"""Attempts of one run in flight at once: more only fills the server's pending lists."""
 CHUNK_ITEMS: Final = 1000
 """Items of a map that one activity takes."""
 PACKED: Final = ARGUMENTS_LIMIT - 4 * INLINE_LIMIT
@@ -89,8 +88,10 @@ def run_cost(graph: CompiledGraph, sizes: Sizes = LARGEST) -> Cost:
     """What a run of ``graph`` takes at worst, its child runs (which have histories of their own) left out."""
     names = sum(len(node.name) + NAMED for node in graph.nodes)
     packs, carried = scope_cost(graph.output_uses, sizes)
-    # Input and result stand in two events each: the run's own, and the activity's that reads or makes it.
-    run = RUN.holding(4 * sizes.result + 2 * names + carried + sizes.failure) + packs
+    # Input and result stand in two events each: the run's own, and the activity's that reads or makes it. What is in
+    # flight when a run fails may fail, too.
+    failures = 1 + min(len(graph.nodes), IN_FLIGHT)
+    run = RUN.holding(4 * sizes.result + 2 * names + carried + failures * sizes.failure) + packs
     return sum((node_cost(node, graph, sizes) for node in graph.nodes), run)
 
 
@@ -115,8 +116,9 @@ def node_cost(node: CompiledNode, graph: CompiledGraph, sizes: Sizes = LARGEST) 
     fed = sum(r.times if isinstance(r, Retry) else 1 for r in node.ladder if not isinstance(r, Escalate) and r.feedback)
     delays = sum(rung.times for rung in retries if rung.delay)
     told = Cost(0, fed * (sizes.failure and REASON_LIMIT + REF))
-    # Each attempt ends with a failure or, the last one, with a value.
-    ends = (attempts - 1) * sizes.failure + max(sizes.failure, sizes.value)
+    # Each attempt but the last ends with a failure; the last one with a value, for a failure would end the run.
+    goes_on = graph.on_failure == "continue" or node.optional or {"failed", "any"} & set(node.after.values())
+    ends = (attempts - 1) * sizes.failure + max(sizes.value, sizes.failure if goes_on else 0)
     return extra + attempt_cost(node, graph, step, sizes) * attempts + TIMER * delays + told.holding(ends)
 
 

@@ -142,6 +142,7 @@ def _finish(
         output_uses=[name for name in order if name in used] if has_output else sinks(nodes),
         on_failure=spec.on_failure,
         deadline=spec.deadline,
+        stretch=spec.stretch,
         graphs=children,
     )
     graph.fingerprint = fingerprint_of(graph)

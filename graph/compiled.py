@@ -253,6 +253,8 @@ class CompiledGraph(Model):
     output_uses: list[str] = []
     on_failure: Literal["stop", "continue"] = "stop"
     deadline: int | None = None
+    stretch: bool = False
+    """Whether consecutive pure nodes may run in one activity."""
     fingerprint: str = ""
     graphs: dict[str, CompiledGraph] = {}
     refs: dict[str, Ref] = {}

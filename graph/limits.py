@@ -33,6 +33,9 @@ DEFAULT_OUTPUT_BYTES: Final = 8 * MIB
 MAX_OUTPUT_BYTES: Final = 32 * MIB
 """A larger value keeps a process so busy with encoding it that the server would take the process for lost."""
 
+IN_FLIGHT: Final = 100
+"""Attempts of one run in flight at once: more only fills the server's pending lists."""
+
 MAX_LOG_LINES: Final = 200
 MAX_LOG_BYTES: Final = 16 * KIB
 """What an attempt may print; more is cut, and the log says so."""

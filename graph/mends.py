@@ -38,6 +38,7 @@ NODE: Final[dict[str, str]] = {
     **dict(
         _same("use `on_fail: [{reroute: {value: ...}}]`, or a node with `after: {NAME: failed}`", "catch", "on_error")
     ),
+    "stretch": "it belongs to the graph, beside `nodes`",
     "on_failure": "it belongs to the graph; a node's failure is met with `on_fail` or `optional: true`",
     **dict(_same(INFER, "model", "prompt", "messages", "system", "max_tokens", "temperature", "llm")),
     **dict(_same("it belongs inside `activity: {name: ..., task_queue: ...}`", "task_queue", "queue")),

@@ -26,6 +26,8 @@ class NodePlan(Compact):
     max_rounds: int | None = None
     task_queue: str | None = None
     child: Ref | None = None
+    pure: bool = False
+    """Whether it may run in a stretch: it is pure, and the graph wants stretches."""
     wait: Literal["time", "reply"] | None = None
     """What a `wait` node waits for."""
 

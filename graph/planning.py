@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graph.compiled import CompiledGraph, CompiledNode
+from graph.compiled import CompiledGraph, CompiledNode, Implementation
 from graph.expressions import parse_template
 from graph.plan import NodePlan, Plan
 
@@ -44,11 +44,17 @@ def _node_plan(graph: CompiledGraph, node: CompiledNode) -> NodePlan:
         deadline=node.limits.deadline,
         optional=node.optional,
         map=node.over is not None,
+        pure=graph.stretch and node.over is None and is_pure(own),
         max_rounds=node.repeat.max_rounds if node.repeat else None,
         task_queue=own.activity.task_queue if own.activity else None,
         child=graph.refs.get(own.graph) if own.graph else None,
         wait=None if own.wait is None else "reply" if own.wait.what == "reply" else "time",
     )
+
+
+def is_pure(implementation: Implementation) -> bool:
+    """Whether the same input always gives the same output."""
+    return implementation.kind == "value" or (implementation.kind == "script" and not implementation.models)
 
 
 def _output_node(graph: CompiledGraph) -> str | None:

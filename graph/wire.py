@@ -24,6 +24,7 @@ COLLECT: Final = "collect"
 EVALUATE: Final = "evaluate"
 ESCALATE: Final = "escalate"
 PACK: Final = "pack"
+STRETCH: Final = "stretch"
 RESTORE: Final = "restore"
 SAVE: Final = "save"
 
@@ -142,6 +143,28 @@ class FailureRecord(Compact):
     input: str | None = None
     check: str | None = None
     rejected: Ref | None = None
+
+
+class StretchRequest(Compact):
+    """Run ``nodes`` one after the other, each once; ``scope`` has what those before them gave."""
+
+    scope: Scope
+    nodes: list[str]
+
+
+class Attempted(Compact):
+    """How the first attempt of ``node`` ended: its ``result``, or its ``failure`` with ``code``."""
+
+    node: str
+    result: AttemptResult | None = None
+    failure: FailureRecord | None = None
+    code: str = ""
+
+
+class Stretched(Compact):
+    """The attempts of a stretch, in order. It ends with a failure, or when it has taken long or much."""
+
+    attempts: list[Attempted]
 
 
 class Bound(Compact):

@@ -241,7 +241,7 @@ async def test_an_activitys_arguments_and_result_above_their_limit_are_too_large
         assert "262144" in failed.message
 
 
-async def test_a_hundred_and_forty_inline_values_fan_in(runs: Runs) -> None:
+async def test_a_hundred_and_forty_values_that_could_have_been_inline_fan_in(runs: Runs) -> None:
     graph: dict[str, Any] = {
         "nodes": {f"n{i}": {"value": f"${{'{i % 10}' * 15000}}"} for i in range(140)},
         "output": {"length": "${length}", "last": "${last}"},
@@ -254,7 +254,18 @@ async def test_a_hundred_and_forty_inline_values_fan_in(runs: Runs) -> None:
     assert done["result"] == {"length": 140, "last": [str(i % 10) for i in range(140)]}
     history = await runs.client.get_workflow_handle(done["id"]).fetch_history()
     scheduled = [event.activity_task_scheduled_event_attributes for event in history.events]
-    assert sum(attributes.activity_type.name == "pack" for attributes in scheduled) > 5
+    assert max(attributes.ByteSize() for attributes in scheduled) < 300 * KIB
+
+
+async def test_inline_values_that_are_too_large_together_are_packed_away(runs: Runs) -> None:
+    names = [f"n{i}" for i in range(40)]
+    nodes: dict[str, Any] = {name: {"value": f"${{'{name[-1]}' * 15000}}"} for name in names}
+    nodes["joined"] = {"value": ["${" + name + "}" for name in names]}
+    done = await runs.complete({"nodes": nodes, "output": "${[part[0] for part in joined]}"})
+    assert done["result"] == [name[-1] for name in names]
+    history = await runs.client.get_workflow_handle(done["id"]).fetch_history()
+    scheduled = [event.activity_task_scheduled_event_attributes for event in history.events]
+    assert sum(attributes.activity_type.name == "pack" for attributes in scheduled) > 1
     assert max(attributes.ByteSize() for attributes in scheduled) < 300 * KIB
 
 

@@ -1,4 +1,4 @@
-"""The language has a version: graphs, runs and snapshots of one that this worker doesn't speak are refused, and say so."""
+"""The language has a version: graphs, runs and snapshots of one that isn't spoken here are refused, and it says so."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from workflows.attempts import Below, Child, Interruptible, make_attempt
 from workflows.calls import AttemptFailed, call, check_cancelled
 from workflows.clock import now
 from workflows.record import Record
+from workflows.stretches import Stretches
 from workflows.waiting import Waits
 
 
@@ -53,6 +54,7 @@ class Climber:
         self.interruptible = interruptible
         self.ladder_stops = ladder_stops
         self.waits = waits
+        self.stretches = Stretches(record)
         self.rest = rest
 
     async def climb(self, node: NodePlan, execution: Execution) -> AttemptResult:
@@ -162,7 +164,9 @@ class Climber:
                 fuel=step.fuel,
                 memory=step.memory,
             )
-            if node.kinds[step.implementation] == "wait":
+            if node.pure and step.rung == "first":
+                result = await self.stretches.attempt(node, request)
+            elif node.kinds[step.implementation] == "wait":
                 result = await self.waits.attempt(node, request, attempt, progress)
             else:
                 result = await make_attempt(

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 
+from graph.limits import IN_FLIGHT
 from graph.plan import NodePlan
 from graph.readiness import decide
 from graph.state import Execution
@@ -24,9 +25,6 @@ from workflows.replies import Replies
 from workflows.waiting import Waits
 
 T = TypeVar("T")
-
-IN_FLIGHT = 100
-"""Attempts of one run in flight at once: more only fills the server's pending lists."""
 
 
 class Schedule:

@@ -13,7 +13,6 @@ from graph.budget import (
     MOST_BYTES,
     MOST_EVENTS,
     MOST_PENDING,
-    RUN_INPUT,
     Cost,
     Sizes,
     node_cost,
@@ -47,9 +46,9 @@ def fit(place: Place, graph: CompiledGraph) -> bool:
         dear, cost = dearest(graph, largest, lambda cost: cost.events)
         return refuse(place, dear, took, limit, str(cost.events))
     if least.size > MOST_BYTES:
-        took, limit = f"{mib(least.size)} of history, even with small values", mib(MOST_BYTES)
+        took, limit = f"{shown(least.size)} of history, even with small values", shown(MOST_BYTES)
         dear, cost = dearest(graph, EMPTY, lambda cost: cost.size)
-        return refuse(place, dear, took, limit, mib(cost.size))
+        return refuse(place, dear, took, limit, shown(cost.size))
     for node, count in pending(graph):
         if count > MOST_PENDING:
             message = (
@@ -65,7 +64,7 @@ def fit(place: Place, graph: CompiledGraph) -> bool:
 def inline_limit(graph: CompiledGraph) -> int:
     """The most bytes that every value of a run can have so that all of them fit in its history."""
     for value in INLINE:
-        if run_cost(graph, Sizes(value, RUN_INPUT, SHORT, 0, 0)).size <= MOST_BYTES:
+        if run_cost(graph, replace(LARGEST, value=value, failure=SHORT, through=0)).size <= MOST_BYTES:
             return value
     return INLINE[-1]
 
@@ -93,9 +92,9 @@ def warn(place: Place, graph: CompiledGraph, largest: Sizes) -> None:
     if most.size > MOST_BYTES:
         dear, cost = dearest(graph, largest, lambda cost: cost.size)
         message = (
-            f"a run of this graph could take {mib(most.size)} of history if every attempt fails with large details, or "
-            f"activities and replies pass as much as they may; {mib(MOST_BYTES)} fit surely, and `{dear.name}` alone "
-            f"takes {mib(cost.size)}"
+            f"a run of this graph could take {shown(most.size)} of history if every attempt fails with large details, "
+            f"and activities and replies pass as much as they may; {shown(MOST_BYTES)} fit surely, and `{dear.name}` "
+            f"alone takes {shown(cost.size)}"
         )
         place.warn("near_limit", message, ("nodes", dear.name), MENDS, key=True)
 
@@ -106,5 +105,6 @@ def dearest(graph: CompiledGraph, sizes: Sizes, part: Callable[[Cost], int]) -> 
     return max(costs, key=lambda found: part(found[1]))
 
 
-def mib(size: int) -> str:
-    return f"{size / KIB / KIB:.1f} MiB"
+def shown(size: int) -> str:
+    """``size`` bytes as people read it."""
+    return f"{size / KIB / KIB:.1f} MiB" if size >= KIB * KIB else f"{size / KIB:.1f} KiB"
