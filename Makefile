@@ -9,7 +9,7 @@ CODE := activities bench cli examples graph tests workflows worker.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo dev worker test check format-check lint types compose-check format bench schema histories lock clean
+.PHONY: help setup demo dev worker test chaos check format-check lint types compose-check format bench schema histories lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,12 @@ worker: setup ## Start the worker alone, for the server that TEMPORAL_ADDRESS na
 
 test: setup ## Run the tests on a real server (PYTEST_ARGS="-k maps -x" to pass options)
 	@$(RUN) -m pytest $(PYTEST_ARGS)
+
+chaos: export CHAOS_KILLS ?= 100
+chaos: export CHAOS_SEED ?= $(shell date +%s)
+
+chaos: setup ## Kill worker and server at random under a large run, and show what it cost (CHAOS_KILLS=100 CHAOS_SEED=...)
+	@$(RUN) -m pytest -s tests/chaos $(PYTEST_ARGS)
 
 check: format-check lint types compose-check test ## Everything that CI runs
 

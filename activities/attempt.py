@@ -20,6 +20,7 @@ from activities.perform import (
     loop_exhausted,
     perform,
 )
+from activities.stored import load_value
 from activities.tools import Tools
 from activities.waits import bind_wait, only_schemas
 from graph.compiled import ActivityCall, CompiledNode
@@ -78,13 +79,16 @@ class AttemptActivities:
     async def bind(self, request: AttemptRequest) -> Bound:
         """What a called activity or a child run is given. Raises ApplicationError: type = code."""
         node, env = await self._environment(request)
+        outcome = Outcome(Meter())
         try:
             async with in_time(node):
-                return await self._bind(node, env, node.implementations[request.implementation].activity)
+                return await self._bind(node, env, node.implementations[request.implementation].activity, outcome)
         except Failure as failure:
-            raise as_application_error(failure.code, Outcome(Meter(), failure=failure).record()) from None
+            outcome.failure = failure
+            raise as_application_error(failure.code, outcome.record()) from None
 
-    async def _bind(self, node: CompiledNode, env: Environment, call: ActivityCall | None) -> Bound:
+    async def _bind(self, node: CompiledNode, env: Environment, call: ActivityCall | None, outcome: Outcome) -> Bound:
+        """``outcome`` takes the digest of the input, even if that turns out too large."""
         if node.when is not None and not await env.condition(node.when, "the guard"):
             return Bound(skipped=True)
         wait = node.implementations[0].wait
@@ -92,19 +96,21 @@ class AttemptActivities:
             return await bind_wait(wait, env)
         if call is None:
             input = await bind_input(node, env, "input")
-            return Bound(value=await self._tools.store.as_value(input), input=digest(encode(input)))
+            outcome.input = digest(encode(input))
+            return Bound(value=await self._tools.store.as_value(input), input=outcome.input)
         args = [await bind_input(node, env, "input")] if call.args is None else await env.bind(call.args)
         data = encode(args[0] if call.args is None else args)
+        outcome.input = digest(data)
         if len(data) > ARGUMENTS_LIMIT:
             message = f"the arguments of activity `{call.name}` are {len(data)} bytes; at most {ARGUMENTS_LIMIT} fit"
             raise Failure("too_large", message, details={"size": len(data), "limit": ARGUMENTS_LIMIT})
-        return Bound(args=[Value(inline=arg, size=len(encode(arg))) for arg in args], input=digest(data))
+        return Bound(args=[Value(inline=arg, size=len(encode(arg))) for arg in args], input=outcome.input)
 
     @activity.defn(name=CHECK)
     async def check(self, request: CheckRequest) -> AttemptResult:
         """Check what came back; in a loop, say whether it ends. Raises ApplicationError: type = code."""
         node, env = await self._environment(request)
-        output = await self._tools.store.load(request.output)
+        output = await load_value(self._tools.store, request.output)
         outcome = Outcome(Meter(), input=request.input)
         if request.usage:
             outcome.meter.usage.add(outcome.meter.usage.from_json(request.usage))
@@ -126,4 +132,5 @@ class AttemptActivities:
                 outcome.rejected = await self._tools.store.put_json(output)
             raise as_application_error(failure.code, outcome.record()) from None
         outcome.output = output
-        return await accepted(self._tools, node, outcome)
+        in_pages = request.output.ref is not None and request.output.ref.form is not None
+        return await accepted(self._tools, node, outcome, request.output if in_pages else None)

@@ -68,8 +68,7 @@ class _Inbound(ActivityInboundInterceptor):
         try:
             return await super().execute_activity(input)
         except (asyncio.CancelledError, CancelledError):  # the second by an activity in a thread
-            details = activity.cancellation_details()
-            if activity.is_worker_shutdown() and not (details and details.cancel_requested):
+            if worker_stops():
                 raise ApplicationError(
                     "the worker is shutting down",
                     type=WORKER_SHUTDOWN,
@@ -88,6 +87,12 @@ class _Inbound(ActivityInboundInterceptor):
                 beating.cancel()
                 with suppress(asyncio.CancelledError):
                     await beating
+
+
+def worker_stops() -> bool:
+    """Whether the activity was cancelled because its worker is shutting down, and not because anybody asked for it."""
+    details = activity.cancellation_details()
+    return activity.is_worker_shutdown() and not (details and details.cancel_requested)
 
 
 async def beat(outbound: ActivityOutboundInterceptor) -> None:

@@ -1,81 +1,49 @@
-"""A map's activities: `pin` its items, work through them in chunks, `collect` the results.
+"""The activities `chunk` and `reroute_chunk`: some of a map's items, each up its own ladder.
 
-Every item climbs its own ladder. Immediate retries happen here; an item that needs another implementation or a
-delay goes back to the workflow in a stored list, with where it stands.
+Immediate retries happen here; an item that needs another implementation or a delay goes back to the workflow in a
+stored list, with where it stands. What concluded is saved every second: a chunk that loses its worker goes on there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
-from typing import Any
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
 
 from temporalio import activity
+from temporalio.client import AsyncActivityHandle
+from temporalio.service import RPCError
 
-from activities.boundary import as_application_error
+from activities.boundary import worker_stops
+from activities.bulk import Bulk
 from activities.evaluate import Environment
-from activities.implement import Feedback, Meter
-from activities.perform import Outcome, Try, in_time, perform
-from activities.sources import open_items
+from activities.implement import Feedback
+from activities.items import Item
+from activities.lists import get_list, pick, read_list
+from activities.perform import Try, perform
+from activities.pinning import map_of
+from activities.results import Results
 from activities.tools import Tools
-from graph.compiled import CompiledNode, Over
-from graph.errors import Failure
+from graph.compiled import CompiledNode
 from graph.ladder import Attempt as Step
-from graph.ladder import Climb, Escalation
-from graph.state import ITEM_STATUSES
-from graph.values import JSON, KIB, digest, encode, trim
-from graph.wire import (
-    CHUNK,
-    COLLECT,
-    PIN,
-    REROUTE_CHUNK,
-    AttemptRequest,
-    ChunkRequest,
-    ChunkResult,
-    Collected,
-    CollectRequest,
-    FailureRecord,
-    PendingItems,
-    Pinned,
-)
+from graph.ladder import Escalation
+from graph.limits import MIB
+from graph.state import Usage
+from graph.values import JSON, Ref
+from graph.wire import CHUNK, REROUTE_CHUNK, ChunkRequest, ChunkResult, FailureRecord
 
-HISTORY = 10
-"""Attempts of an item, the last ones, whose reasons are kept."""
-SAMPLE = 3
-"""Escalated items that an entry shows itself."""
-SAMPLE_LIMIT = KIB
-"""Bytes of JSON that they take together, at most."""
-SHORT = 200
-"""Bytes of a reason in an item's history or a sample, and of an item in a sample."""
-
-
-@dataclass
-class Item:
-    """One item on its way up the ladder. ``next`` is set while it has not concluded; ``history`` is why its last
-    attempts failed."""
-
-    index: int
-    value: JSON
-    climb: Climb
-    next: Step = field(default_factory=lambda: Step("first", 0))
-    feedback: Feedback | None = None
-    attempts: int = 0
-    history: list[JSON] = field(default_factory=list)
-
-    def note(self, code: str, reason: str) -> None:
-        """Remember why an attempt failed."""
-        self.history = [*self.history, {"code": code, "reason": trim(reason, SHORT)}][-HISTORY:]
-
-    def waiting(self) -> dict[str, JSON]:
-        """As the stored list of pending items keeps it."""
-        return {
-            "index": self.index,
-            "standing": self.climb.to_json(),
-            "step": vars(self.next),
-            "feedback": vars(self.feedback) if self.feedback else None,
-            "attempts": self.attempts,
-            "history": self.history,
-        }
+SAVED_EVERY: Final = 0.8
+"""Seconds between two saves of what concluded."""
+SAVES_KEPT: Final = 60
+"""Saves after which they are made one."""
+SLICE: Final = 0.25
+"""Seconds that items may take together before other chunks of the process get their turn."""
+BATCH: Final = 512
+"""Items that are read for such a turn."""
+LARGEST_RESULT: Final = 32 * MIB
+"""Bytes of values after which a chunk begins no further item: they are held until it ends."""
 
 
 class ChunkActivities:
@@ -83,25 +51,6 @@ class ChunkActivities:
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
-
-    @activity.defn(name=PIN)
-    async def pin(self, request: AttemptRequest) -> Pinned:
-        """Evaluate the guard (unless it is per item) and the items, and store them. Raises ApplicationError."""
-        node = await self._tools.node(request.scope.graph, request.node)
-        env = Environment(self._tools, request.scope, node.limits)
-        over = map_of(node)
-        try:
-            async with in_time(node):
-                guarded = node.when is not None and not over.guard_per_item
-                if guarded and not await env.condition(node.when or "", "the guard"):
-                    return Pinned(skipped=True)
-                if over.source is None:
-                    items = listed(node, over, await env.bind(over.items))
-                else:
-                    items = listed(node, over, [item async for item in open_items(over.source, env)])
-        except Failure as failure:
-            raise as_application_error(failure.code, Outcome(Meter(), failure=failure).record()) from None
-        return Pinned(items=await self._tools.store.put_json(items), count=len(items))
 
     @activity.defn(name=CHUNK)
     async def chunk(self, request: ChunkRequest) -> ChunkResult:
@@ -115,106 +64,216 @@ class ChunkActivities:
 
     async def _chunk(self, request: ChunkRequest) -> ChunkResult:
         node = await self._tools.node(request.scope.graph, request.node)
-        env = Environment(self._tools, request.scope, node.limits)
-        items = await self._items(node, request)
-        places = asyncio.Semaphore(map_of(node).concurrency)
-        meter = Meter()
+        chunk = Chunk(self._tools, node, request)
+        await chunk.restore()
+        try:
+            await chunk.work()
+        except asyncio.CancelledError:
+            if not worker_stops():
+                raise
+            # What is done stays done: the rest goes on elsewhere.
+        return await chunk.result()
 
-        async def run(item: Item) -> dict[str, JSON] | None:
-            async with places:
-                return await self._climb(node, env, item, meter)
 
+class Chunk:
+    """One chunk at work."""
+
+    def __init__(self, tools: Tools, node: CompiledNode, request: ChunkRequest) -> None:
+        self._tools = tools
+        self._node = node
+        self._request = request
+        self._env = Environment(tools, request.scope, node.limits)
+        self._results = Results()
+        self._saves: list[Ref] = []
+        self._places = asyncio.Semaphore(request.concurrency or map_of(node).concurrency)
+        self._bulks: dict[int, Bulk | None] = {}
+        self._all_begun = False
+        self._under_way: dict[int, Item] = {}
+        """Items that were begun and have not concluded."""
+        self._begun = 0
+        self._started = time.monotonic()
+        self._spent = 0.0
+        """Seconds that items done together took; items done one by one take the chunk's own time."""
+
+    async def restore(self) -> None:
+        """Take over what an earlier try of this activity saved. Raises StoreError."""
+        for data in activity.info().heartbeat_details[:1]:
+            self._saves = [Ref.model_validate(saved) for saved in data]
+        for ref in self._saves:
+            self._results.restore(await self._tools.store.get_json(ref))
+        self._begun = len(self._results.concluded)
+
+    async def work(self) -> None:
+        """Attempt the items until all are done or it is time to end. Raises StoreError."""
+        saving = asyncio.create_task(self._save_often())
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(run(item)) for item in items]
-        except ExceptionGroup as errors:
+                await self._begin_all(group)
+        except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None  # a store that is down, mostly, and then for many items at once
-        results = [result for task in tasks if (result := task.result()) is not None]
-        pending = [item for item, task in zip(items, tasks, strict=True) if task.result() is None]
-        counts: dict[str, int] = {}
-        for result in results:
-            counts[result["status"]] = counts.get(result["status"], 0) + 1
+        finally:
+            saving.cancel()
+            with suppress(asyncio.CancelledError):
+                await saving
+            for bulk in self._bulks.values():
+                if bulk is not None:
+                    bulk.close()
+
+    async def result(self) -> ChunkResult:
+        """What came of the chunk. Raises StoreError."""
+        rest = None if self._all_begun else await self._leave()
+        for item in self._under_way.values():
+            self._results.back(item)
         return ChunkResult(
-            results=await self._tools.store.put_json(results),
-            counts=counts,
-            pending=await self._put_pending(pending),
-            usage=meter.usage.to_json() or None,
-            fuel=meter.fuel or None,
+            results=await self._results.part(self._tools.store),
+            counts=self._results.counts,
+            pending=await self._results.pending(self._tools.store),
+            rest=rest,
+            usage=self._results.usage.to_json() or None,
+            fuel=self._results.fuel or None,
+            ran=list(self._results.ran),
         )
 
-    async def _items(self, node: CompiledNode, request: ChunkRequest) -> list[Item]:
-        values = await self._tools.store.get_json(request.items)
-        if request.pending is None:
-            numbers = range(request.start, request.start + request.count)
-            return [Item(index, values[index], Climb(node.ladder)) for index in numbers]
-        return [
-            Item(
-                data["index"],
-                values[data["index"]],
-                Climb.from_json(node.ladder, data["standing"]),
-                Step(**data["step"]),
-                Feedback(**data["feedback"]) if data["feedback"] else None,
-                data["attempts"],
-                data.get("history", []),  # a list that an older worker wrote has none
-            )
-            for data in await self._tools.store.get_json(request.pending)
-        ]
+    async def _leave(self) -> int | None:
+        """Leave what wasn't begun for another chunk: the first item of a range; pending items go back one by one."""
+        begun = self._results.concluded | self._under_way.keys()
+        async for item in self._items():
+            if item.number in begun:
+                continue
+            if not self._request.pending:
+                return item.number
+            self._results.back(item)
+        return None
 
-    async def _put_pending(self, items: list[Item]) -> list[PendingItems]:
-        """Items by what they wait for: the same rung and delay go out together."""
-        groups: dict[tuple[Any, int, int], list[Item]] = {}
+    async def _begin_all(self, group: asyncio.TaskGroup) -> None:
+        """Begin the items, in order: many at once where they allow it, the others as there are places."""
+        async for items in self._batches():
+            while items:
+                if self._over():
+                    return
+                bulk = await self._bulk(items[0])
+                if bulk is None:
+                    await self._begin([items.pop(0)], group)
+                else:
+                    items = await self._together(bulk, items, group)
+        self._all_begun = True
+
+    def _over(self) -> bool:
+        """Whether no further item is begun."""
+        if activity.is_worker_shutdown() or self._results.size > LARGEST_RESULT:
+            return True
+        limit = self._request.time
+        taken = self._spent or time.monotonic() - self._started
+        return limit is not None and taken * 1000 >= limit and self._begun >= max(1, self._request.least)
+
+    async def _batches(self) -> AsyncIterator[list[Item]]:
+        """The items that have not concluded, in order, some at a time."""
+        done = self._results.concluded
+        batch: list[Item] = []
+        async for item in self._items():
+            if item.number in done:
+                continue
+            batch.append(item)
+            if len(batch) >= BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    async def _items(self) -> AsyncIterator[Item]:
+        request, store = self._request, self._tools.store
+        index = await get_list(store, request.items)
+        if not request.pending:
+            end = request.start + request.count
+            async for number, value in read_list(store, index, request.start):
+                if number >= end:
+                    return
+                yield Item.fresh(self._node, number, value)
+            return
+        standing: dict[int, dict[str, Any]] = {}
+        for ref in request.pending:
+            standing.update({each["index"]: each for each in await store.get_json(ref)})
+        async for number, value in pick(store, index, sorted(standing)):
+            yield Item.restored(self._node, value, standing[number])
+
+    async def _bulk(self, item: Item) -> Bulk | None:
+        """What attempts items together as ``item`` is to be attempted; None if it must be alone."""
+        step = item.next
+        if item.feedback is not None or (step.fuel, step.memory) != (1.0, 1.0):
+            return None
+        number = step.implementation
+        if number not in self._bulks:
+            self._bulks[number] = await Bulk.prepare(self._node, self._node.implementations[number], self._env)
+        return self._bulks[number]
+
+    async def _begin(self, items: Sequence[Item], group: asyncio.TaskGroup) -> None:
+        """Begin items by themselves, each once there is a place for it."""
+        self._under_way.update((item.number, item) for item in items)
+        self._begun += len(items)
         for item in items:
-            groups.setdefault((item.next.rung, item.next.implementation, item.next.delay), []).append(item)
-        return [
-            PendingItems(
-                rung=rung,
-                ref=await self._tools.store.put_json([item.waiting() for item in group]),
-                count=len(group),
-                delay=delay,
-            )
-            for (rung, _, delay), group in groups.items()
-        ]
+            await self._places.acquire()
+            group.create_task(self._alone(item))
 
-    async def _climb(self, node: CompiledNode, env: Environment, item: Item, meter: Meter) -> dict[str, JSON] | None:
-        """Attempt an item until it concludes (its result) or must wait (None)."""
-        scope = env.within(item=item.value, index=item.index)
+    async def _together(self, bulk: Bulk, items: list[Item], group: asyncio.TaskGroup) -> list[Item]:
+        """Attempt items at once; gives those that weren't begun."""
+        async with self._tools.bulks:
+            begun = time.monotonic()
+            numbered = [(item.number, item.value) for item in items]
+            settled = await self._tools.in_guest_thread(lambda cancel: bulk.attempt(numbered, SLICE, cancel))
+            self._spent += time.monotonic() - begun
+        ran = any(outcome is not None and outcome.text is not None for outcome in settled)
+        self._results.spend(Usage(), bulk.take_fuel(), bulk.implementation if ran else None)
+        alone: list[Item] = []
+        for item, outcome in zip(items, settled, strict=False):
+            if outcome is None:
+                alone.append(item)
+                continue
+            self._begun += 1
+            if outcome.text is None:
+                self._results.skipped(item.number)
+            else:
+                self._results.succeeded(item.number, outcome.text)
+        await self._begin(alone, group)
+        return items[len(settled) :]
+
+    async def _alone(self, item: Item) -> None:
+        """Attempt an item until it concludes or must wait; it holds a place."""
+        try:
+            await self._climb(item)
+            del self._under_way[item.number]
+        finally:
+            self._places.release()
+
+    async def _climb(self, item: Item) -> None:
+        node, results = self._node, self._results
+        scope = self._env.within(item=item.value, index=item.number)
         guard = map_of(node).guard_per_item and item.attempts == 0
         while True:
             step = item.next
-            outcome = await perform(
-                node,
-                scope,
-                Try(step.implementation, item.feedback, step.fuel, step.memory),
-                guard=guard,
-                default="item",
-            )
+            attempt = Try(step.implementation, item.feedback, step.fuel, step.memory)
+            outcome = await perform(node, scope, attempt, guard=guard, default="item")
             item.attempts += 1
-            meter.usage.add(outcome.meter.usage)
-            meter.fuel += outcome.meter.fuel
+            ran = outcome.meter.ran or node.implementations[step.implementation].id
+            results.spend(outcome.meter.usage, outcome.meter.fuel, ran if outcome.input is not None else None)
             if outcome.skipped:
-                return {"index": item.index, "status": "skipped"}
+                results.skipped(item.number)
+                return
             if outcome.failure is None:
-                return {"index": item.index, "status": "succeeded", "value": outcome.output}
+                results.succeeded(item.number, outcome.data)
+                return
             failed = outcome.record()
-            item.note(outcome.failure.code, failed.message)
-            following = item.climb.next(failed.failure_class, outcome.failure.code)
+            code = outcome.failure.code
+            item.note(code, failed.message)
+            following = item.climb.next(failed.failure_class, code)
             if not isinstance(following, Step):
-                error = {"code": outcome.failure.code, "reason": failed.message, "check": failed.check}
                 queue = following.queue if isinstance(following, Escalation) else None
-                return {
-                    "index": item.index,
-                    "status": "escalated" if queue else "failed",
-                    "queue": queue,
-                    "class": failed.failure_class,
-                    "attempts": item.attempts,
-                    "rejected": failed.rejected.model_dump() if failed.rejected else None,
-                    "history": item.history,
-                    **error,
-                }
+                results.lost(item.number, told(item, code, failed, queue))
+                return
             item.next = following
-            item.feedback = await self._feedback(following, outcome.failure.code, failed)
+            item.feedback = await self._feedback(following, code, failed)
             if following.rung == "reroute" or following.delay:
-                return None
+                results.back(item)
+                return
 
     async def _feedback(self, step: Step, code: str, failed: FailureRecord) -> Feedback | None:
         if not step.feedback:
@@ -222,106 +281,38 @@ class ChunkActivities:
         rejected = await self._tools.store.get_json(failed.rejected) if failed.rejected else None
         return Feedback(code, failed.message, rejected)
 
-    @activity.defn(name=COLLECT)
-    async def collect(self, request: CollectRequest) -> Collected:
-        """The map's output: values in input order, failures, counts; escalated items by queue."""
-        node = await self._tools.node(request.scope.graph, request.node)
-        items = await self._tools.store.get_json(request.items)
-        results = [result for ref in request.results for result in await self._tools.store.get_json(ref)]
-        results.sort(key=lambda result: result["index"])
-        counts = dict.fromkeys(ITEM_STATUSES, 0)
-        for result in results:
-            counts[result["status"]] += 1
-        lost = [result for result in results if result["status"] in ("failed", "escalated")]
-        done = [result for result in results if result["status"] == "succeeded"]
-        output = {
-            "values": [result["value"] for result in done],
-            "indexes": [result["index"] for result in done],
-            "failures": [
-                {"index": r["index"], "item": items[r["index"]], "code": r["code"], "reason": r["reason"]} for r in lost
-            ],
-            **counts,
-        }
-        escalated = by_queue(items, lost)
-        return Collected(
-            output=await self._tools.store.as_value(output),
-            counts=counts,
-            digest=digest(encode(output)),
-            error=map_error(node, len(items), done, lost),
-            escalated={queue: await self._tools.store.put_json(entries) for queue, entries in escalated.items()},
-            samples={queue: sample(entries) for queue, entries in escalated.items()},
-        )
+    async def _save_often(self) -> None:
+        """Save what concluded, again and again, so that the next try of this activity knows it. A heartbeat of our own,
+        awaited: the usual ones may not have left when the process dies."""
+        handle = self._tools.client.get_async_activity_handle(task_token=activity.info().task_token)
+        while True:
+            await asyncio.sleep(SAVED_EVERY)
+            await self._save(handle)
+
+    async def _save(self, handle: AsyncActivityHandle) -> None:
+        saved = await self._results.save(self._tools.store)
+        if saved is None:
+            return
+        self._saves.append(saved)
+        if len(self._saves) > SAVES_KEPT:
+            self._saves = [await self._results.save_all(self._tools.store)]
+        details = [save.model_dump(mode="json") for save in self._saves]
+        activity.heartbeat(details)
+        with suppress(RPCError):  # the server is away, or takes this try for lost; the usual heartbeats find out
+            await handle.heartbeat(details)
 
 
-def map_of(node: CompiledNode) -> Over:
-    """The node's map. Raises ValueError if it has none."""
-    if node.over is None:
-        raise ValueError(f"`{node.name}` is no map")
-    return node.over
-
-
-def listed(node: CompiledNode, over: Over, items: JSON) -> list[JSON]:
-    """The items, in batches if asked for.
-
-    Raises:
-        Failure: ``invalid_input`` if they aren't a list, or there are none and `allow_empty` isn't set.
-    """
-    if not isinstance(items, list):
-        shown = encode(items).decode()[:60]
-        raise Failure("invalid_input", f"`over` of `{node.name}` must be a list; it is {shown}")
-    if not items and not over.allow_empty:
-        message = f"`over` of `{node.name}` is an empty list; say `allow_empty: true` if that is right"
-        raise Failure("invalid_input", message, code="empty_list")
-    if over.batch is None:
-        return items
-    return [items[start : start + over.batch] for start in range(0, len(items), over.batch)]
-
-
-def by_queue(items: list[JSON], lost: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """What people need to know of each escalated item, by the queue that it goes to."""
-    queues: dict[str, list[dict[str, Any]]] = {}
-    for result in lost:
-        if result["status"] == "escalated":
-            entry = {key: result[key] for key in ("index", "code", "reason", "check", "attempts", "rejected")}
-            # Results that an older worker wrote have no history.
-            entry |= {"history": result.get("history", []), "item": items[result["index"]]}
-            queues.setdefault(result["queue"], []).append(entry)
-    return queues
-
-
-def sample(entries: list[dict[str, Any]]) -> list[dict[str, JSON]]:
-    """The first few of a queue's escalated items, as far as they fit in an entry. A large item is left out."""
-    shown: list[dict[str, JSON]] = []
-    room = SAMPLE_LIMIT
-    for entry in entries[:SAMPLE]:
-        short = {"index": entry["index"], "code": entry["code"], "reason": trim(entry["reason"], SHORT)}
-        if len(encode(entry["item"])) <= SHORT:
-            short["item"] = entry["item"]
-        room -= len(encode(short)) + 1
-        if room < 0:
-            break
-        shown.append(short)
-    return shown
-
-
-def map_error(
-    node: CompiledNode, count: int, done: list[dict[str, Any]], lost: list[dict[str, Any]]
-) -> dict[str, Any] | None:
-    """Why the map fails, quoting its first failed item; None if it doesn't. Failed and escalated items both count."""
-    if not lost:
-        return None
-    over, first = map_of(node), lost[0]
-    if not done:
-        why = f"all {count} items failed" if len(lost) == count else f"no item succeeded and {len(lost)} failed"
-    elif over.tolerate_failures is not None and len(lost) > over.tolerate_failures:
-        why = f"{len(lost)} of {count} items failed, {over.tolerate_failures} are tolerated"
-    elif over.tolerate_percent is not None and len(lost) * 100 > over.tolerate_percent * count:
-        why = f"{len(lost)} of {count} items failed, {over.tolerate_percent:g}% are tolerated"
-    else:
-        return None
+def told(item: Item, code: str, failed: FailureRecord, queue: str | None) -> dict[str, JSON]:
+    """What people may want to know of an item that used up its ladder."""
     return {
-        "code": first["code"],
-        "failure_class": first["class"],
-        "message": trim(f"{why}; the first was item {first['index']}: {first['reason']}"),
-        "details": {"item": first["index"], "failed": len(lost), "items": count},
+        "status": "escalated" if queue else "failed",
+        "queue": queue,
+        "class": failed.failure_class,
+        "code": code,
+        "reason": failed.message,
+        "check": failed.check,
+        "attempts": item.attempts,
+        "rejected": failed.rejected.model_dump() if failed.rejected else None,
+        "history": item.history,
+        "item": item.value,
     }

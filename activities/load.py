@@ -21,6 +21,7 @@ from activities.grants import not_grantable
 from activities.inputs import check_input
 from activities.lookup import find_graph
 from activities.resume import check_same, checked, child_in_flight, same_input, store_pages, take_up
+from activities.stored import load_value
 from activities.tools import Tools
 from graph.compile import Compilation, compile_graph
 from graph.compiled import CompiledGraph
@@ -52,7 +53,7 @@ class LoadActivities:
 
     @activity.defn(name=LOAD)
     async def load(self, request: LoadRequest) -> Loaded:
-        """Compile and store a graph, or take up one that a parent run stored. Raises LoadError, StoreError."""
+        """Compile and store a graph, or take up one that a parent run stored. Raises LoadError, StoreError, Failure."""
         check_language("the run asks for", request.language)
         if request.continued is not None:
             return await self._continue(request.continued)
@@ -64,7 +65,7 @@ class LoadActivities:
         if request.compiled is not None:
             ref = request.compiled
             graph = await self._tools.graph(ref)
-            input = await self._tools.store.load(request.value or Value())
+            input = await load_value(self._tools.store, request.value or Value())
         else:
             graph, warnings = await self._compiled(request.graph)
             input = request.input
@@ -80,7 +81,7 @@ class LoadActivities:
 
     async def _resume(self, request: LoadRequest, snapshot: Snapshot, graph: CompiledGraph) -> Loaded:
         """Go on from a snapshot, with its graph and its input."""
-        input = await self._tools.store.load(snapshot.input)
+        input = await load_value(self._tools.store, snapshot.input)
         if request.graph is not None:
             check_same(graph, (await self._compiled(request.graph))[0])
         if request.input is not None and not same_input(graph, request.input, input):

@@ -17,7 +17,7 @@ from graph.compiled import CompiledNode
 from graph.durations import format_duration
 from graph.errors import Failure
 from graph.limits import MAX_TIMEOUT_MS
-from graph.values import JSON, Ref, check_depth, digest, encode, trim, within_limit
+from graph.values import JSON, Ref, Value, check_depth, digest, encode, trim, within_limit
 from graph.wire import AttemptResult, FailureRecord
 
 
@@ -89,12 +89,12 @@ async def perform(node: CompiledNode, env: Environment, attempt: Try, *, guard: 
     return outcome
 
 
-async def accepted(tools: Tools, node: CompiledNode, outcome: Outcome) -> AttemptResult:
-    """What an attempt gives that didn't fail. Raises StoreError."""
+async def accepted(tools: Tools, node: CompiledNode, outcome: Outcome, value: Value | None = None) -> AttemptResult:
+    """What an attempt gives that didn't fail; ``value`` is its output, if that is stored already. Raises StoreError."""
     if outcome.skipped:
         return AttemptResult(skipped=True)
     return AttemptResult(
-        output=await tools.store.as_value(outcome.output, node.inline, data=outcome.data),
+        output=value or await tools.store.as_value(outcome.output, node.inline, data=outcome.data),
         usage=outcome.meter.usage.to_json() or None,
         fuel=outcome.meter.fuel or None,
         ran=outcome.meter.ran,

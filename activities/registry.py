@@ -11,11 +11,13 @@ from temporalio.client import Client
 
 from activities.attempt import AttemptActivities
 from activities.chunk import ChunkActivities
+from activities.collecting import CollectActivities
 from activities.escalate import EscalateActivities
 from activities.functions import Functions
 from activities.load import LoadActivities
 from activities.models import Models
 from activities.outputs import OutputActivities
+from activities.pinning import PinActivities
 from activities.settings import Settings
 from activities.stretch import StretchActivities
 from activities.tools import Tools
@@ -46,11 +48,12 @@ class Activities:
             OutputActivities(self.tools),
             EscalateActivities(self.tools),
         )
+        results = CollectActivities(self.tools)
         ours: list[Activity] = [
             *(loads.load, loads.save, loads.restore),
             *(attempts.attempt, attempts.reroute, attempts.bind, attempts.check),
             StretchActivities(self.tools).stretch,
-            *(chunks.pin, chunks.chunk, chunks.reroute_chunk, chunks.collect),
+            *(PinActivities(self.tools).pin, chunks.chunk, chunks.reroute_chunk, results.fold, results.collect),
             *(outputs.evaluate, outputs.pack),
             escalations.escalate,
         ]

@@ -11,6 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.inputs import check_input
 from activities.store import StoreError
+from activities.stored import load_value
 from activities.tools import Tools
 from graph.compiled import CompiledGraph
 from graph.errors import LoadError, Problem
@@ -107,13 +108,13 @@ async def child_in_flight(tools: Tools, request: LoadRequest) -> tuple[Snapshot,
         StoreError: transient.
     """
     runs = request.resume.get("runs") if isinstance(request.resume, dict) else None
-    wanted = await tools.store.load(request.value or Value())
+    wanted = await load_value(tools.store, request.value or Value())
     for run in runs if isinstance(runs, list) else []:
         try:
             data = await ask(tools.client.get_workflow_handle(str(run)), ended=False)
             snapshot, graph = await checked(tools, data, redrive=is_cancelled(read_snapshot(data)))
             if snapshot.compiled == request.compiled and same_input(
-                graph, wanted, await tools.store.load(snapshot.input)
+                graph, wanted, await load_value(tools.store, snapshot.input)
             ):
                 return snapshot, graph
         except LoadError:

@@ -15,9 +15,10 @@ from typing import BinaryIO, Final
 
 from activities.evaluate import Environment
 from activities.grants import bad_file, open_granted
-from activities.item_files import ListError, ListParser, read_items
+from activities.item_files import ListError, ListParser, NotAListError, read_items
 from activities.sandbox import Cancel
 from activities.store import StoreError
+from activities.stored import StoredList, StoredMap, recognise
 from activities.tools import Tools
 from graph.compiled import FileSource, Source
 from graph.errors import Failure
@@ -91,10 +92,18 @@ def a_few(items: Iterator[JSON]) -> tuple[list[JSON], bool]:
 
 
 async def stored_items(given: JSON, tools: Tools) -> AsyncGenerator[JSON, None]:
-    """The items of the list in the store that ``given`` refers to. Raises Failure, StoreError."""
+    """The items of the list in the store that ``given`` refers to, plain or in pages. Raises Failure, StoreError."""
+    parser = ListParser()
     try:
         ref = await _ref(given, tools)
-        parser = ListParser()
+        stored = await recognise(tools.store, ref)
+        if isinstance(stored, StoredMap):
+            raise NotAListError("a map's output")
+        if isinstance(stored, StoredList):
+            async for page in stored.pages():
+                for item in page:
+                    yield item
+            return
         async for block in tools.store.stream(ref):
             for item in await tools.in_guest_thread(partial(_feed, parser, block)):
                 yield item

@@ -6,13 +6,15 @@ no index and deletes nothing; what a retained run names stays.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import json
 import os
 import re
+import tempfile
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -30,6 +32,9 @@ CACHE_BYTES: Final = 64 * 1024 * 1024
 
 STREAM_BYTES: Final = 1024 * 1024
 """Bytes of a block of a blob that is read in blocks."""
+
+LARGE_JSON: Final = 64 * 1024
+"""Bytes of JSON text from which on it is parsed in a thread."""
 
 DIGITS: Final = 64
 """Hexadecimal digits of a digest."""
@@ -123,6 +128,35 @@ class Store:
         self._cache.add(ref.digest, data)
         return ref
 
+    async def put_parts(self, parts: AsyncIterator[bytes], count: int | None = None) -> Ref:
+        """`put` of a blob that comes in parts, which go through a temporary file: never more than some are held.
+
+        Raises:
+            StoreError: ``store_unavailable``; whatever ``parts`` raises.
+        """
+        hashed = hashlib.sha256()
+        with tempfile.NamedTemporaryFile(prefix="ferrata-") as file:
+
+            def take(part: bytes) -> None:
+                hashed.update(part)
+                file.write(part)
+
+            try:
+                async for part in parts:
+                    await asyncio.to_thread(take, part)
+                await asyncio.to_thread(file.flush)
+            except OSError as error:
+                first, mend = _explain(error)
+                raise StoreError("store_unavailable", f"can't write {file.name}: {first}", mend) from error
+            ref = Ref(digest=f"sha256:{hashed.hexdigest()}", size=file.tell(), count=count)
+            path = _path(ref)
+            try:
+                if await self._size(path) != ref.size:
+                    await obstore.put_async(self._backend, path, Path(file.name), max_concurrency=4)
+            except (BaseError, OSError, ValueError) as error:
+                raise self._unavailable(error, "write", ref) from error
+        return ref
+
     async def get(self, ref: Ref) -> bytes:
         """The blob's bytes, checked against size and digest.
 
@@ -196,7 +230,8 @@ class Store:
         """
         data = await self.get(ref)
         try:
-            return json.loads(data)
+            # What takes milliseconds is parsed in a thread, so that heartbeats and other tasks get their turn.
+            return json.loads(data) if len(data) < LARGE_JSON else await asyncio.to_thread(json.loads, data)
         except ValueError as error:
             raise StoreError(
                 "bad_ref", f"the blob {ref.digest} in the store {self._name} isn't JSON: {error}"
@@ -224,7 +259,7 @@ class Store:
         """
         return value.inline if value.ref is None else await self.get_json(value.ref)
 
-    async def stream(self, ref: Ref) -> AsyncIterator[bytes]:
+    async def stream(self, ref: Ref) -> AsyncGenerator[bytes, None]:
         """The blob's bytes in blocks, for one that may be too large to be held. That they are what the digest says is
         known at their end only, so nothing may come of them before.
 

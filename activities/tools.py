@@ -54,6 +54,8 @@ class Tools:
         # that scripts never get: expressions are evaluated in between.
         scripts = settings.slots * 4
         self.places = Places(scripts)
+        self.bulks = asyncio.Semaphore(1)
+        """For items that are attempted many at once: they keep a core busy, so one call after the other."""
         self._threads = ThreadPoolExecutor(scripts + settings.slots, thread_name_prefix="guest")
 
     async def node(self, graph: Ref, name: str) -> CompiledNode:

@@ -11,6 +11,7 @@ from graph.errors import Failure
 from graph.limits import MAX_WAIT_MS
 from graph.spec_errors import json_type
 from graph.times import EXAMPLE, parse_time
+from graph.values import digest, encode
 from graph.wire import Bound
 
 
@@ -19,7 +20,9 @@ async def bind_wait(wait: Wait, env: Environment) -> Bound:
     if wait.what == "reply":
         return Bound()
     time = await env.bind(wait.time)
-    return Bound(duration=duration(time)) if wait.what == "for" else Bound(until=moment(time))
+    if wait.what == "for":
+        return Bound(duration=duration(time), input=digest(encode(time)))
+    return Bound(until=moment(time), input=digest(encode(time)))
 
 
 def duration(given: Any) -> int:

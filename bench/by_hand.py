@@ -7,6 +7,7 @@ worker: `orchestrator` polls workflow tasks, `attempts` polls activities, `eager
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import sys
@@ -14,8 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
+from pydantic import BaseModel
 from temporalio import activity, workflow
 from temporalio.client import Client
+from temporalio.common import RetryPolicy
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 
@@ -25,6 +28,8 @@ with workflow.unsafe.imports_passed_through():
 SCRIPT = 'def run(input):\n    return {"n": input["n"] + 1}\n'
 WINDOW = 100
 """Activities in flight, as many as a Ferrata run has."""
+ITEMS_WINDOW = 50
+"""Items in flight."""
 SLOTS = 16
 
 
@@ -54,6 +59,98 @@ class FanOut:
 
         results = await asyncio.gather(*(one() for _ in range(count)))
         return sum(result["n"] for result in results)
+
+
+@workflow.defn
+class Items:
+    """One activity for each of ``count`` items, 50 at once."""
+
+    @workflow.run
+    async def run(self, count: int) -> int:
+        places = asyncio.Semaphore(ITEMS_WINDOW)
+
+        async def one(number: int) -> Any:
+            async with places:
+                return await step({"n": number})
+
+        return len(await asyncio.gather(*(one(number) for number in range(count))))
+
+
+class Context(BaseModel):
+    """What each step of a `Chain` is told of the run and of what it belongs to: as large as what a graph's are told."""
+
+    run: str
+    workflow: str
+    started: str
+    definition: str
+    input: dict[str, int]
+
+
+class Step(BaseModel):
+    """One step of a `Chain`: its name, and the value of the one before."""
+
+    context: Context
+    name: str
+    before: dict[str, int] | None = None
+
+
+class Stepped(BaseModel):
+    """What a step gave, and the digests of its input and its output."""
+
+    value: dict[str, int]
+    input: str
+    output: str
+
+
+@workflow.defn
+class Chain:
+    """``count`` typed activities one after another, each fed by the one before. Events and payloads are those of a
+    graph's nodes."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    @workflow.run
+    async def run(self, count: int) -> dict[str, int]:
+        info = workflow.info()
+        context = Context(
+            run=info.workflow_id,
+            workflow=info.workflow_type,
+            started=info.workflow_start_time.isoformat(),
+            definition=digest("chain"),
+            input={"n": 0},
+        )
+        value: dict[str, int] | None = None
+        for number in range(count):
+            stepped: Stepped = await workflow.execute_activity(
+                "add_one",
+                Step(context=context, name=f"n{number}", before=value),
+                result_type=Stepped,
+                start_to_close_timeout=timedelta(seconds=60),
+                heartbeat_timeout=timedelta(seconds=5),
+                retry_policy=RetryPolicy(maximum_attempts=11),
+                summary=f"n{number}",
+            )
+            value = stepped.value
+            self.done += 1
+            workflow.set_current_details(f"{self.done} of {count} steps concluded")
+        return value or {}
+
+    @workflow.query
+    def progress(self) -> int:
+        """How many steps are done."""
+        return self.done
+
+
+@activity.defn
+async def add_one(step: Step) -> Stepped:
+    """The value of the step before, and one more."""
+    value = {"n": (step.before or step.context.input)["n"] + 1}
+    return Stepped(value=value, input=digest(step.name), output=digest(json.dumps(value)))
+
+
+def digest(text: str) -> str:
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 async def step(value: Any) -> Any:
@@ -88,8 +185,8 @@ async def serve(role: str, queue: str) -> None:
     worker = Worker(
         client,
         task_queue=queue,
-        workflows=[] if role == "attempts" else [Sequence, FanOut],
-        activities=[] if role == "orchestrator" else [script_activity(threads)],
+        workflows=[] if role == "attempts" else [Sequence, FanOut, Items, Chain],
+        activities=[] if role == "orchestrator" else [script_activity(threads), add_one],
         max_concurrent_activities=SLOTS,
         disable_eager_activity_execution=role != "eager",
     )

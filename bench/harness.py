@@ -30,9 +30,11 @@ FERRATA, BY_HAND, EAGER = "bench-ferrata", "bench-by-hand", "bench-eager"
 
 @dataclass
 class Bench:
-    """A client of the server that both workers serve."""
+    """A client of the server that both workers serve. ``environment`` is a worker's, ``folder`` where logs go."""
 
     client: Client
+    environment: dict[str, str]
+    folder: Path
 
     async def ferrata(self, graph: dict[str, Any], input: Any = None) -> WorkflowHandle[Any, Any]:
         """Run a graph to its end."""
@@ -74,18 +76,22 @@ async def bench() -> AsyncIterator[Bench]:
             try:
                 for number, (command, ready) in enumerate(commands):
                     log = Path(folder, f"{number}.log")
-                    with log.open("wb") as output:
-                        process = subprocess.Popen(
-                            tied(command), env=environment, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
-                        )
+                    process = started(command, environment, log)
                     processes.append(process)
                     wait_for(process, log, ready)
-                yield Bench(await Client.connect(server.address, data_converter=pydantic_data_converter))
+                client = await Client.connect(server.address, data_converter=pydantic_data_converter)
+                yield Bench(client, environment, Path(folder))
             finally:
                 for process in processes:
                     process.terminate()
                 for process in processes:
                     process.wait(30)
+
+
+def started(command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """A process that writes to ``log`` and dies with this one."""
+    with log.open("wb") as output:
+        return subprocess.Popen(tied(command), env=environment, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
 
 
 def wait_for(process: subprocess.Popen[bytes], log: Path, pattern: str) -> None:

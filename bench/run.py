@@ -1,4 +1,4 @@
-"""`python -m bench.run [sequence] [fanout] [replay]`: run benchmarks (all by default) and print one JSON object."""
+"""Run benchmarks, all by default or those named, and print one JSON object."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import argparse
 import asyncio
 import json
 import statistics
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from temporalio.client import WorkflowHandle, WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.worker import Replayer
-
 from bench.by_hand import SCRIPT, FanOut, Sequence
-from bench.harness import EAGER, Bench, bench, machine, paired, seconds, spread
-from workflows import INTERCEPTORS, WORKFLOWS, workflow_runner
+from bench.harness import EAGER, Bench, bench, machine, paired, seconds
+from bench.map import items
+from bench.queries import queries
+from bench.recovery import recovery
+from bench.replay import replay
 
 NODES = 50
 WIDTH = 500
-REPLAYS = 7
 
 
 def chain(count: int) -> dict[str, Any]:
@@ -60,40 +57,13 @@ async def fanout(on: Bench, rounds: int) -> dict[str, Any]:
     return {**figures, "width": WIDTH}
 
 
-async def replay(on: Bench, rounds: int) -> dict[str, Any]:
-    """Replay of a chain's history, events per second."""
-    ours = await on.ferrata(chain(NODES * 4), {"n": 0})
-    theirs = await on.by_hand(Sequence.__name__, NODES * 4)
-    mine, hand = await speed(ours, WORKFLOWS), await speed(theirs, [Sequence])
-    return {
-        "ferrata_events_per_second": mine,
-        "by_hand_events_per_second": hand,
-        "ratio": round(mine["median"] / hand["median"], 3),
-    }
-
-
-async def speed(handle: WorkflowHandle[Any, Any], workflows: list[type]) -> dict[str, float]:
-    """Events per second over some replays of one history."""
-    history: WorkflowHistory = await handle.fetch_history()
-    replayer = Replayer(
-        workflows=workflows,
-        workflow_runner=workflow_runner(),
-        interceptors=INTERCEPTORS,
-        data_converter=pydantic_data_converter,
-    )
-    figures = []
-    for number in range(REPLAYS + 1):
-        start = time.perf_counter()
-        await replayer.replay_workflow(history)
-        if number:
-            figures.append(len(history.events) / (time.perf_counter() - start))
-    return {**spread(figures), "events": len(history.events)}
-
-
 CASES: dict[str, Callable[[Bench, int], Awaitable[dict[str, Any]]]] = {
     "sequence": sequence,
     "fanout": fanout,
     "replay": replay,
+    "map": items,
+    "queries": queries,
+    "recovery": recovery,
 }
 
 
@@ -103,14 +73,26 @@ async def run(names: list[str], rounds: int) -> dict[str, Any]:
         return {"machine": machine(), **{name: await CASES[name](on, rounds) for name in names}}
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line. Each case is told of by the first line of its docstring."""
+    told = "\n".join(f"  {name:<10} {(case.__doc__ or '').splitlines()[0]}" for name, case in CASES.items())
+    result = argparse.ArgumentParser(
+        prog="python -m bench.run",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__,
+        epilog=f"cases:\n{told}\n\nAll of them start a development server and workers of their own. Sequence, fanout "
+        "and replay\ncompare with hand-written workflows (bench/by_hand.py), as ratios of rounds that alternate.",
+    )
+    result.add_argument("cases", nargs="*", metavar="CASE", help="the cases to run; all by default")
+    result.add_argument("--rounds", type=int, default=5, help="timed rounds of each case (default 5)")
+    return result
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all by default")
-    parser.add_argument("--rounds", type=int, default=5, help="timed rounds of each pair (default 5)")
-    options = parser.parse_args()
+    options = parser().parse_args()
     unknown = [name for name in options.cases if name not in CASES]
     if unknown:
-        parser.error(f"there is no case {unknown[0]!r}; cases are {', '.join(CASES)}")
+        parser().error(f"there is no case {unknown[0]!r}; cases are {', '.join(CASES)}")
     print(json.dumps(asyncio.run(run(options.cases or list(CASES), options.rounds)), indent=2))
 
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graph.compiled import CompiledGraph, CompiledNode, Escalate, Reroute, Retry
-from graph.item_counts import known_count
-from graph.limits import IN_FLIGHT
+from graph.limits import IN_FLIGHT, RESULTS_KEPT, TOLD
 from graph.values import ANSWER_LIMIT, ARGUMENTS_LIMIT, DETAILS_LIMIT, INLINE_LIMIT, KIB, REASON_LIMIT
 
 MOST_EVENTS: Final = 30_000
@@ -23,8 +22,6 @@ MOST_BYTES: Final = 40 * KIB * KIB
 """Bytes of one run's history. Temporal's own limit is 50 MiB: room for losses and signals."""
 MOST_PENDING: Final = 1_900
 """Activities that one run may have pending at once. Temporal's own limit is 2,000; a run that meets it stands still."""
-CHUNK_ITEMS: Final = 1000
-"""Items of a map that one activity takes."""
 PACKED: Final = ARGUMENTS_LIMIT - 4 * INLINE_LIMIT
 """Bytes of sources' values that an attempt carries itself; above, they are packed away, so many by one activity."""
 
@@ -60,6 +57,8 @@ ACTIVITY: Final = Cost(6, 1400)
 TIMER: Final = Cost(5, 450)
 UPDATE: Final = Cost(5, 1000)
 """An update's two events, and the three of the workflow task that takes it; without what it gives."""
+SIGNAL: Final = Cost(4, 800)
+"""A signal's event, and the three of the workflow task that takes it."""
 CHILD: Final = Cost(9, 2000)
 """A child run's three events, and a workflow task after its start and after its end."""
 RUN: Final = Cost(20, 5000)
@@ -111,7 +110,7 @@ def node_cost(node: CompiledNode, graph: CompiledGraph, sizes: Sizes = LARGEST) 
         extra += UPDATE.holding(sizes.through) + step.holding(sizes.through) * 2
     retries = [rung for rung in node.ladder if isinstance(rung, Retry)]
     if node.over is not None:
-        return extra + map_cost(node, graph, retries, step, sizes)
+        return extra + map_cost(node, retries, step, sizes)
     attempts = 1 + sum(r.times for r in retries) + sum(1 for r in node.ladder if isinstance(r, Reroute))
     fed = sum(r.times if isinstance(r, Retry) else 1 for r in node.ladder if not isinstance(r, Escalate) and r.feedback)
     delays = sum(rung.times for rung in retries if rung.delay)
@@ -148,14 +147,15 @@ def attempt_cost(node: CompiledNode, graph: CompiledGraph, step: Cost, sizes: Si
     return step
 
 
-def map_cost(node: CompiledNode, graph: CompiledGraph, retries: list[Retry], step: Cost, sizes: Sizes) -> Cost:
-    """A map: pin, chunks, collect, and a chunk for each rung that items of each chunk climb outside of it."""
-    chunks = -(-(known_count(node, graph) or 1) // CHUNK_ITEMS)
-    back = (sum(rung.times for rung in retries if rung.delay) + len(node.implementations) - 1) * chunks
-    steps = 2 + chunks + back
+def map_cost(node: CompiledNode, retries: list[Retry], step: Cost, sizes: Sizes) -> Cost:
+    """A map: pin, chunk, collect, and a chunk for each rung that its items climb outside of it. More items than one
+    chunk does in time run in a child, whose history is its own, and which tells how far it is."""
+    back = sum(rung.times for rung in retries if rung.delay) + len(node.implementations) - 1
+    steps = 3 + back
     queues = sum(1 for rung in node.ladder if isinstance(rung, Escalate))
     ends = max(sizes.value + queues * KIB, sizes.failure)
-    return (step.holding(2 * REF)) * steps + TIMER * back + Cost(0, ends + (chunks + back) * REF)
+    own_run = CHILD.holding(step.size + 2 * RESULTS_KEPT * REF) + SIGNAL * TOLD
+    return (step.holding(2 * REF)) * steps + TIMER * back + own_run + Cost(0, ends + (1 + back) * REF)
 
 
 def pending(graph: CompiledGraph) -> Iterator[tuple[CompiledNode, int]]:

@@ -196,6 +196,8 @@ class Over(Model):
     tolerate_failures: int | None = None
     tolerate_percent: float | None = None
     guard_per_item: bool = False
+    isolation: Literal["shared", "item"] = "shared"
+    """Whether pure items may share an instance of the sandbox, or each has one of its own."""
 
 
 class Limits(Model):

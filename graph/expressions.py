@@ -29,6 +29,7 @@ __all__ = [
     "Reference",
     "Template",
     "check_names",
+    "expressions_in",
     "fill",
     "parse_expression",
     "parse_template",
@@ -155,6 +156,12 @@ def templates_in(tree: JSON) -> list[tuple[tuple[str | int, ...], Template]]:
     """
     parsed = ((path, parse_template(text)) for path, text in texts_in(tree))
     return [(path, template) for path, template in parsed if template.expressions]
+
+
+def expressions_in(tree: JSON) -> list[Expression]:
+    """Every expression in ``tree``, each once. Raises as `templates_in`."""
+    found = (part for _, template in templates_in(tree) for part in template.parts if isinstance(part, Expression))
+    return list({expression.text: expression for expression in found}.values())
 
 
 def texts_in(tree: JSON, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:

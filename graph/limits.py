@@ -36,6 +36,11 @@ MAX_OUTPUT_BYTES: Final = 32 * MIB
 IN_FLIGHT: Final = 100
 """Attempts of one run in flight at once: more only fills the server's pending lists."""
 
+TOLD: Final = 20
+"""How often a run is told how far the items of one of its maps are, at most."""
+RESULTS_KEPT: Final = 100
+"""References to the results of a map's chunks that travel through history; more are folded into one."""
+
 MAX_LOG_LINES: Final = 200
 MAX_LOG_BYTES: Final = 16 * KIB
 """What an attempt may print; more is cut, and the log says so."""

@@ -23,6 +23,8 @@ class NodePlan(Compact):
     deadline: int | None = None
     optional: bool = False
     map: bool = False
+    concurrency: int | None = None
+    """Items of a map at once, at most."""
     max_rounds: int | None = None
     task_queue: str | None = None
     child: Ref | None = None

@@ -44,6 +44,7 @@ def _node_plan(graph: CompiledGraph, node: CompiledNode) -> NodePlan:
         deadline=node.limits.deadline,
         optional=node.optional,
         map=node.over is not None,
+        concurrency=node.over.concurrency if node.over else None,
         pure=graph.stretch and node.over is None and is_pure(own),
         max_rounds=node.repeat.max_rounds if node.repeat else None,
         task_queue=own.activity.task_queue if own.activity else None,

@@ -61,6 +61,7 @@ class SavedAttempt(Strict):
     fuel: Number | None
     input: str | None
     output: str | None
+    ran: str | None = None
 
 
 class SavedStep(Strict):

@@ -368,6 +368,9 @@ class NodeSpec(Spec):
     concurrency: int | None = Field(None, ge=1, le=1000, description="Items at once, at most. Default 8.")
     tolerate: Tolerate | None = Field(None, description="Fail the map beyond so many failures.")
     allow_empty: bool | None = Field(None, description="Accept an empty list of items.")
+    isolation: Literal["shared", "item"] | None = Field(
+        None, description="`item`: a fresh sandbox for each item, though they are pure. Default `shared`."
+    )
     repeat: RepeatSpec | None = Field(None, description="Makes the node a loop.")
     output_schema: SchemaOrFile = None
     accept: Accepts | None = Field(None, description="Further checks of the output, in order.")

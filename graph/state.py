@@ -11,6 +11,8 @@ NodeStatus = Literal["idle", "active", "waiting", "succeeded", "failed", "skippe
 AttemptStatus = Literal["running", "succeeded", "failed", "cancelled"]
 ITEM_STATUSES: Final = ("succeeded", "failed", "escalated", "skipped")
 """What becomes of a map's items."""
+MOST_RAN: Final = 10
+"""Implementations that a map's attempt names, the first ones: which model answers may differ from item to item."""
 
 
 @dataclass
@@ -67,12 +69,21 @@ class Attempt:
     usage: Usage = field(default_factory=Usage)
     fuel: int | None = None
     input: str | None = None
-    """Digest of the attempt's input."""
+    """Digest of the attempt's input; of a map, of its items."""
     output: str | None = None
     """Digest of the accepted output."""
+    ran: str | None = None
+    """What ran, where that says more than `implementation`; of a map, all that its items ran on."""
+
+    def learn(self, *, ran: str | None = None, input: str | None = None, fuel: int | None = None) -> None:
+        """Take over what is known of it by now. What isn't told (None) stays as it is."""
+        if ran is not None and ran != self.implementation:
+            self.ran = ran
+        self.input = self.input if input is None else input
+        self.fuel = self.fuel if fuel is None else fuel
 
     def to_json(self) -> dict[str, JSON]:
-        return {
+        data: dict[str, JSON] = {
             "index": self.index,
             "implementation": self.implementation,
             "status": self.status,
@@ -84,6 +95,7 @@ class Attempt:
             "input": self.input,
             "output": self.output,
         }
+        return data if self.ran is None else {**data, "ran": self.ran}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Attempt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
@@ -50,13 +50,15 @@ class Compact(BaseModel):
 
 class Ref(Compact):
     """Where a blob lies in the store: ``digest`` is ``sha256:<hex>``, ``size`` in bytes,
-    ``count`` the number of items if the blob is a list."""
+    ``count`` the number of items if the blob is a list. ``form`` says that it stands for more than itself: it is the
+    index of a ``list``, or a ``map``'s output, see :mod:`graph.lists`."""
 
     model_config = ConfigDict(frozen=True)
 
     digest: str
     size: int
     count: int | None = None
+    form: Literal["list", "map"] | None = None
 
 
 class Value(Compact):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from graph.durations import format_duration
@@ -76,17 +76,16 @@ def progress(
     }
 
 
-def waiting(plan: Plan, nodes: Mapping[str, NodeState], running: Sequence[str]) -> list[JSON]:
+def waiting(waits: Mapping[str, str], nodes: Mapping[str, NodeState], running: Iterable[str]) -> list[JSON]:
     """What nodes under way wait for: ``{"node", "for": "reply", "time" or "retry", "until": milliseconds since the
-    epoch}``."""
-    kinds = {node.name: node.wait for node in plan.nodes}
+    epoch}``. ``waits`` is what each `wait` node waits for."""
     found: list[JSON] = []
     for name in running:
         progress = nodes[name].executions[-1].progress
         if nodes[name].status != "waiting" or progress is None:
             continue
         if progress.until is not None:
-            found.append({"node": name, "for": kinds[name] or "time", "until": progress.until})
+            found.append({"node": name, "for": waits.get(name, "time"), "until": progress.until})
         else:
             found.append({"node": name, "for": "retry", "until": progress.due})
     return found

@@ -20,6 +20,7 @@ CHECK: Final = "check"
 PIN: Final = "pin"
 CHUNK: Final = "chunk"
 REROUTE_CHUNK: Final = "reroute_chunk"
+FOLD: Final = "fold"
 COLLECT: Final = "collect"
 EVALUATE: Final = "evaluate"
 ESCALATE: Final = "escalate"
@@ -33,6 +34,7 @@ WORKER_SHUTDOWN: Final = "ferrata.worker_shutdown"
 comes without details, while a failed attempt, whatever its author's code, has its record there."""
 
 RUN_GRAPH: Final = "RunGraph"
+RUN_MAP: Final = "RunMap"
 ESCALATION_QUEUE: Final = "EscalationQueue"
 DEFAULT_QUEUE: Final = "escalations"
 
@@ -192,27 +194,33 @@ class CheckRequest(AttemptRequest):
 
 
 class Pinned(Compact):
-    """A map's items, fixed before the first one runs: a stored list and its count."""
+    """A map's items, fixed before the first one runs: a stored list, its count, and the digest of its JSON text."""
 
     skipped: bool = False
     items: Ref | None = None
     count: int = 0
+    digest: str | None = None
 
 
 class ChunkRequest(Compact):
-    """Items ``start`` to ``start + count`` of the pinned list; or, coming back for another rung, the stored list
-    ``pending`` of items with where each stands on its ladder."""
+    """Items ``start`` to ``start + count`` of the pinned list; or, coming back for another rung, the stored lists
+    ``pending`` of items with where each stands on its ladder. ``concurrency`` of them at once (None: as many as the
+    map may have). No further item is begun once ``time`` milliseconds are over and ``least`` items were begun."""
 
     scope: Scope
     node: str
     items: Ref
     start: int = 0
     count: int = 0
-    pending: Ref | None = None
+    pending: list[Ref] = []
+    concurrency: int | None = None
+    time: int | None = None
+    least: int = 0
 
 
 class PendingItems(Compact):
-    """Items that climb on outside the chunk: on another implementation, or after ``delay`` milliseconds."""
+    """Items that climb on outside the chunk: on another implementation, or after ``delay`` milliseconds; or that were
+    not done when it ended."""
 
     rung: Literal["retry", "reroute"]
     ref: Ref
@@ -221,22 +229,72 @@ class PendingItems(Compact):
 
 
 class ChunkResult(Compact):
-    """``results`` is a stored list of concluded items; ``counts`` those by status."""
+    """``results`` is what concluded, in the store; ``counts`` are those items by status. ``rest`` is the first item of
+    the range that was not begun (None: all were). ``ran`` are the implementations that items were attempted on, as in
+    `AttemptResult` or by their names in the plan."""
 
     results: Ref
     counts: dict[str, int] = {}
     pending: list[PendingItems] = []
+    rest: int | None = None
     usage: dict[str, Any] | None = None
     fuel: int | None = None
+    ran: list[str] = []
+
+
+class Back(Compact):
+    """Items that wait for another chunk, which may begin at ``due`` (milliseconds since the epoch)."""
+
+    items: PendingItems
+    due: int
+
+
+class MapProgress(Compact):
+    """Where a map stands: ranges of items not begun (start and count), items that come back, what chunks gave
+    (``results``, and ``folded`` stored lists of such), and what it came to."""
+
+    ranges: list[tuple[int, int]] = []
+    back: list[Back] = []
+    results: list[Ref] = []
+    folded: list[Ref] = []
+    counts: dict[str, int] = {}
+    usage: dict[str, Any] = {}
+    fuel: int = 0
+    ran: list[str] = []
+
+
+class MapRequest(Compact):
+    """Work through the items of ``node``, from where ``progress`` stands. Its parent is told how far it is."""
+
+    scope: Scope
+    node: str
+    items: Ref
+    count: int
+    concurrency: int
+    progress: MapProgress
+
+
+class ItemsTold(Compact):
+    """How far a map is, for its run: items by status."""
+
+    node: str
+    counts: dict[str, Any]
+
+
+class FoldRequest(Compact):
+    """Store a list of references, since it grows long."""
+
+    refs: list[Ref]
 
 
 class CollectRequest(Compact):
-    """Make a map's output of its chunks' results."""
+    """Make a map's output of its chunks' results; ``folded`` are stored lists of such."""
 
     scope: Scope
     node: str
     items: Ref
     results: list[Ref]
+    folded: list[Ref] = []
 
 
 class Collected(Compact):

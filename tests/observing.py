@@ -86,3 +86,12 @@ async def node_status(runs: Runs, handle: WorkflowHandle[Any, Any], node: str = 
     state = await runs.query(handle.id, "state")
     found: str | None = state["nodes"][node]["status"] if "nodes" in state else None
     return found
+
+
+def without_times_and_ids(state: JSON) -> JSON:
+    """A state but for what differs between two runs of one graph: when things happened, and in which order they
+    began."""
+    if isinstance(state, dict):
+        told = {key: value for key, value in state.items() if key not in ("id", "execution", "created", "finished")}
+        return {key: without_times_and_ids(value) for key, value in told.items()}
+    return [without_times_and_ids(value) for value in state] if isinstance(state, list) else state

@@ -34,6 +34,18 @@ PREFIX = "history-"
 """Workflow ids begin so; a history is replayed under the id that it was recorded with, for child ids hold it."""
 FUNCTIONS = "functions_for_tests:"
 
+LARGE_MAP: JSON = {
+    "nodes": {
+        "work": {
+            "over": "${list(range(1200))}",
+            "value": "${item}",
+            "accept": [{"expr": "output % 500 != 7"}],
+            "on_fail": [{"reroute": {"value": 0}}],
+        },
+        "count": {"value": "${len(work.values)}"},
+    }
+}
+
 GRAPHS: dict[str, tuple[JSON, JSON, str]] = {
     "linear": (
         {
@@ -278,6 +290,13 @@ async def polled(runs: Runs, name: str) -> WorkflowHandle[Any, Any]:
     return runs.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
 
 
+async def run_map(runs: Runs) -> WorkflowHandle[Any, Any]:
+    """The run that works through a large map's items."""
+    handle = await runs.start(LARGE_MAP, id=PREFIX + "run_map")
+    await handle.result()
+    return runs.client.get_workflow_handle(f"{handle.id}/work/1.0")
+
+
 async def escalation_queue(runs: Runs) -> WorkflowHandle[Any, Any]:
     """A queue with two entries, one drained, and signals that mean nothing."""
     id = PREFIX + "escalation_queue"
@@ -305,6 +324,7 @@ RECORDINGS: dict[str, Callable[[Runs], Awaitable[WorkflowHandle[Any, Any]]]] = {
     "waits": waits,
     "continued": continued,
     "continued_on": continued_on,
+    "run_map": run_map,
 }
 
 

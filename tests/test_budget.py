@@ -12,7 +12,6 @@ from graph.budget import IN_FLIGHT, MOST_BYTES, MOST_EVENTS, MOST_PENDING, run_c
 from graph.compile import Compilation, compile_graph
 from graph.errors import LoadError, Problem
 from graph.files import NoFiles
-from graph.item_counts import known_count
 from graph.source import from_object
 from graph.values import INLINE_LIMIT, JSON
 from observing import stored
@@ -122,40 +121,6 @@ def test_more_operations_pending_than_fit_are_refused_with_the_name_of_the_node(
 
 def test_as_many_attempts_are_in_flight_as_the_estimate_says() -> None:
     assert schedule.IN_FLIGHT == IN_FLIGHT
-
-
-@pytest.mark.parametrize(
-    ("over", "more", "count"),
-    [
-        ([1, 2, 3], {}, 3),
-        ([1, 2, 3], {"batch": 2}, 2),
-        ("${input.rows}", {}, 500_000),
-        ("${input.rows}", {"batch": 1000}, 500),
-        ("${input.others}", {}, None),
-        ("${listed.all}", {}, 70),
-        ("${rows_of_it}", {}, 60),
-        ("${input.rows[1:]}", {}, None),
-        ("${list(range(5))}", {}, None),
-    ],
-)
-def test_item_counts_are_known_from_lists_and_schemas(over: JSON, more: dict[str, JSON], count: int | None) -> None:
-    array = {"type": "array", "maxItems": 70}
-    graph = compiled(
-        {
-            "listed": {"value": {"all": []}, "output_schema": {"type": "object", "properties": {"all": array}}},
-            "rows_of_it": {"value": [], "output_schema": array, "accept": [{"schema": {"maxItems": 60}}]},
-            "mapped": {"over": over, "value": "${item}", **more},
-        },
-        input_schema={"type": "object", "properties": {"rows": {"type": "array", "maxItems": 500_000}}},
-    ).graph
-    assert known_count(graph.node("mapped"), graph) == count
-
-
-def test_a_map_of_more_items_than_fit_is_refused_and_one_of_unknown_many_is_not() -> None:
-    schema = {"type": "object", "properties": {"rows": {"type": "array", "maxItems": 6_000_000}}}
-    mapped = {"mapped": {"over": "${input.rows}", "value": "${item}"}}
-    assert "`mapped`" in refused(mapped, input_schema=schema).message
-    compiled(mapped)
 
 
 def test_a_run_near_the_limits_is_warned_of() -> None:

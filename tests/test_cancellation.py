@@ -73,7 +73,7 @@ def attempts(state: dict[str, Any], node: str = "work") -> list[dict[str, Any]]:
 # Cancelling
 
 
-async def test_cancellation_is_never_retried_nor_recorded_against_the_node_and_ends_the_run_as_cancelled(
+async def test_l11_cancellation_is_never_retried_nor_recorded_against_the_node_and_ends_the_run_as_cancelled(
     runs: Runs,
 ) -> None:
     work = call("slow", seconds=60)
@@ -140,7 +140,7 @@ async def test_cancelling_a_map_starts_no_further_item(runs: Runs) -> None:
     assert sorted(events) == [(f"item {n}", event) for n in (0, 1) for event in ("cancelled", "start")]
 
 
-async def test_cancelling_a_run_ends_its_child_runs_too(runs: Runs) -> None:
+async def test_l11_cancelling_a_run_ends_its_child_runs_too(runs: Runs) -> None:
     inner = {"inner": {**call("slow", seconds=60), "input": {"run": "${input.run}", "seconds": 60}}}
     below = {"graph": {"nodes": inner}, "input": {"run": RUN}}
     nodes = {"work": {"graph": {"nodes": {"below": below}}, "input": {}}}
@@ -208,7 +208,7 @@ def processor_seconds(pid: int) -> float:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads processor time from /proc")
-async def test_a_spinning_guest_stops_when_its_run_is_cancelled_and_the_worker_goes_on(
+async def test_l11_a_spinning_guest_stops_when_its_run_is_cancelled_and_the_worker_goes_on(
     own: Runs, worker: WorkerProcess
 ) -> None:
     handle = await own.start({"nodes": {"work": {"script": SPIN}}})

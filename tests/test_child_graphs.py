@@ -205,6 +205,40 @@ async def test_a_child_loops_as_one_attempt_with_a_run_for_each_round(runs: Runs
         assert (await handle.describe()).status == WorkflowExecutionStatus.COMPLETED
 
 
+async def test_g2_a_loop_over_a_child_that_never_reaches_its_condition_fails_at_max(runs: Runs) -> None:
+    failed = await runs.fail({"nodes": {"below": child_loop("output.n == 9")}})
+    assert failed.code == "loop_exhausted"
+    assert "3 rounds" in failed.message
+    (attempt,) = await attempts(runs, failed.envelope["id"])
+    assert (attempt["status"], attempt["error"]["class"]) == ("failed", "loop_exhausted")
+    assert [call["key"] for call in runs.calls("count", failed.envelope["id"])] == ["round 0", "round 1", "round 2"]
+
+
+def child_loop(until: str, **more: JSON) -> dict[str, Any]:
+    """A loop over a child graph whose output is one larger in each round."""
+    nodes = {
+        "turn": count("round ${input.n}", "${input.n}"),
+        "next_one": {"value": {"run": BELOW_RUN, "n": "${turn + 1}"}},
+    }
+    inner = {"nodes": nodes, "output": "${next_one}"}
+    given = {"run": "${run.id}", "n": 0}
+    return {"graph": inner, "input": given, "repeat": {"until": until, "max_rounds": 3}, **more}
+
+
+async def test_g2_a_loop_over_a_child_that_is_done_at_once_runs_once(runs: Runs) -> None:
+    done = await runs.complete({"nodes": {"below": child_loop("output.n == 1")}})
+    assert done["result"]["n"] == 1
+    assert [call["key"] for call in runs.calls("count", done["id"])] == ["round 0"]
+
+
+async def test_a_retried_loop_over_a_child_starts_again_from_the_original_input(runs: Runs) -> None:
+    failed = await runs.fail({"nodes": {"below": child_loop("output.n == 9", on_fail=[{"retry": 1}])}})
+    assert failed.code == "loop_exhausted"
+    assert [attempt["index"] for attempt in await attempts(runs, failed.envelope["id"])] == [0, 1]
+    rounds = [call["key"] for call in runs.calls("count", failed.envelope["id"])]
+    assert rounds == ["round 0", "round 1", "round 2"] * 2
+
+
 async def test_a_child_that_takes_longer_than_the_nodes_timeout_is_a_timeout(runs: Runs) -> None:
     failed = await runs.fail({"nodes": {"below": below({"inner": slow()}, timeout="2s")}})
     assert failed.code == "timeout"

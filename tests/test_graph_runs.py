@@ -81,7 +81,7 @@ async def test_what_is_wrong_with_a_graph_is_said_before_the_first_node_runs(
 # Loops
 
 
-async def test_a_loop_that_never_reaches_its_condition_fails_at_max(runs: Runs) -> None:
+async def test_g2_a_loop_that_never_reaches_its_condition_fails_at_max(runs: Runs) -> None:
     failed = await runs.fail({"nodes": {"loop": grows("output.value == 9")}})
     assert failed.code == "loop_exhausted"
     assert "5 rounds" in failed.message
@@ -95,7 +95,7 @@ def grows(until: str, **more: JSON) -> dict[str, Any]:
     return {**call("grow", value=0), "repeat": repeat, **more}
 
 
-async def test_a_loop_that_is_done_at_once_runs_once(runs: Runs) -> None:
+async def test_g2_a_loop_that_is_done_at_once_runs_once(runs: Runs) -> None:
     done = await runs.complete({"nodes": {"loop": grows("output.value == 1")}})
     assert done["result"]["value"] == 1
     assert len(runs.calls("grow", done["id"])) == 1

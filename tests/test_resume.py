@@ -74,7 +74,7 @@ def calls(runs: Runs, key: str, name: str) -> int:
     return len([call for call in runs.calls("count", key) if call["key"] == name])
 
 
-async def test_a_run_restored_with_a_batch_in_flight_calls_it_again_in_place_and_its_source_not(runs: Runs) -> None:
+async def test_r1_a_run_restored_with_a_batch_in_flight_calls_it_again_in_place_and_its_source_not(runs: Runs) -> None:
     key = "restored-in-flight"
     saved = await interrupted(runs, key)
     handle = await resume(runs, saved)
@@ -91,7 +91,7 @@ async def test_a_run_restored_with_a_batch_in_flight_calls_it_again_in_place_and
     assert final == await snapshot_of(runs, handle.id)
 
 
-async def test_a_run_restored_after_its_failure_fails_the_same_way_each_time_and_calls_nothing(runs: Runs) -> None:
+async def test_r2_a_run_restored_after_its_failure_fails_the_same_way_each_time_and_calls_nothing(runs: Runs) -> None:
     key = "restored-failure"
     graph = {
         "nodes": {
@@ -193,7 +193,7 @@ async def test_a_cancelled_run_is_resumed_only_by_a_redrive(runs: Runs) -> None:
     assert calls(runs, key, "source") == 1
 
 
-async def test_a_snapshot_of_a_changed_graph_is_refused_naming_what_changed(runs: Runs) -> None:
+async def test_r5_a_snapshot_of_a_changed_graph_is_refused_naming_what_changed(runs: Runs) -> None:
     saved = await interrupted(runs, "changed-graph")
     changed = batch()
     changed["nodes"]["summary"]["input"]["value"] = "${max(batch)}"

@@ -57,6 +57,31 @@ async def test_a_blob_may_be_read_in_blocks(store: Store) -> None:
     assert [block async for block in store.stream(await store.put(b""))] == []
 
 
+async def test_a_blob_written_in_parts_is_the_blob_of_the_whole(store: Store, folder: Path) -> None:
+    data = os.urandom(12_000_000)  # several parts of an upload
+
+    async def parts() -> AsyncIterator[bytes]:
+        for start in range(0, len(data), 700_000):
+            yield data[start : start + 700_000]
+
+    for _ in range(2):  # the second time it is there already
+        ref = await store.put_parts(parts(), count=3)
+        assert ref == Ref(digest="sha256:" + hashlib.sha256(data).hexdigest(), size=len(data), count=3)
+    assert [path for path in folder.rglob("*") if path.is_file()] == [blob_file(folder, ref)]
+    assert await store.get(ref) == data
+
+
+async def test_a_blob_whose_parts_break_off_is_not_kept(store: Store, folder: Path) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"[1,"
+        raise StoreError("blob_missing", "the next part is gone")
+
+    with pytest.raises(StoreError) as caught:
+        await store.put_parts(parts())
+    assert caught.value.code == "blob_missing"
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+
+
 async def test_a_blob_read_in_blocks_is_checked_at_its_end(store: Store, folder: Path) -> None:
     ref = await store.put(b"x" * 3_000_000)
     with pytest.raises(StoreError) as caught:

@@ -219,11 +219,15 @@ async def test_a_run_whose_build_never_returns_can_be_moved_to_another(deploymen
     gone.kill()
     await gone.wait()
     deployment.open(run.id)
-    moved = await deployment.temporal(
-        *("workflow", "update-options", "--workflow-id", run.id, "--versioning-override-behavior", "pinned"),
-        *("--versioning-override-deployment-name", deployment.name, "--versioning-override-build-id", "b"),
-    )
-    assert moved is not None
+
+    async def moved() -> bool:  # the server hears of the build by its first poll
+        told = await deployment.temporal(
+            *("workflow", "update-options", "--workflow-id", run.id, "--versioning-override-behavior", "pinned"),
+            *("--versioning-override-deployment-name", deployment.name, "--versioning-override-build-id", "b"),
+        )
+        return told is not None
+
+    await until(moved)
     assert (await run.result())["result"] == ["b", "b", "b"]
     await deployment.runs.replays(run)
 

@@ -74,10 +74,14 @@ class WorkerProcess:
         }
         self.env = inherited | reach | own | (env or {})
         self.process: subprocess.Popen[bytes] | None = None
+        self._before = ""
+        """Its log when it was last started."""
 
     def spawn(self) -> None:
         """Start it without waiting for anything."""
-        WorkerProcess.recent.append(self)
+        if self not in WorkerProcess.recent:
+            WorkerProcess.recent.append(self)
+        self._before = self.read()
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 tied([sys.executable, str(ROOT / "worker.py")]),
@@ -115,7 +119,8 @@ class WorkerProcess:
     def pids(self) -> dict[str, int]:
         """Process id by name (orchestrator, attempts-1, ..., supervisor), as last started."""
         assert self.process is not None
-        return {name: int(pid) for name, pid in STARTED.findall(self.read())} | {"supervisor": self.process.pid}
+        log = self.read().removeprefix(self._before)
+        return {name: int(pid) for name, pid in STARTED.findall(log)} | {"supervisor": self.process.pid}
 
     def kill(self, *names: str) -> None:
         """SIGKILL these processes (orchestrator, attempts-1, ...); without names the supervisor, and so all of them."""

@@ -13,9 +13,10 @@ from workflows.arguments import OneArgument
 from workflows.escalation_queue import EscalationQueue, UpgradingEscalationQueue
 from workflows.failures import DATA_CONVERTER
 from workflows.run_graph import RunGraph
+from workflows.run_map import RunMap
 
-WORKFLOWS: list[type] = [RunGraph, EscalationQueue]
-VERSIONED_WORKFLOWS: list[type] = [RunGraph, UpgradingEscalationQueue]
+WORKFLOWS: list[type] = [RunGraph, RunMap, EscalationQueue]
+VERSIONED_WORKFLOWS: list[type] = [RunGraph, RunMap, UpgradingEscalationQueue]
 """The same for a worker with a build id, on which what doesn't say otherwise stays on its build."""
 
 INTERCEPTORS = [OneArgument()]

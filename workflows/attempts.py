@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflo
 from graph.durations import format_duration
 from graph.errors import FAILURE_CLASSES
 from graph.plan import NodePlan
-from graph.state import Error, Loop, Progress, Usage
+from graph.state import Attempt, Error, Loop, Progress, Usage
 from graph.values import ARGUMENTS_LIMIT, JSON, Value, encode, trim
 from graph.wire import (
     ATTEMPT,
@@ -86,6 +86,7 @@ class Child:
 async def make_attempt(
     node: NodePlan,
     request: AttemptRequest,
+    attempt: Attempt,
     child: Child,
     below: Below,
     progress: Progress,
@@ -94,7 +95,8 @@ async def make_attempt(
     rest: Callable[[NodePlan], Awaitable[None]],
 ) -> AttemptResult:
     """Make one attempt of ``node`` with ``request.implementation``, or go on with it where ``progress.loop`` says.
-    ``below`` takes what child runs come to; ``rest`` is awaited between the rounds of a loop.
+    ``attempt`` learns its input once that is bound; ``below`` takes what child runs come to; ``rest`` is awaited
+    between the rounds of a loop.
 
     Raises:
         AttemptFailed: it failed.
@@ -116,6 +118,7 @@ async def make_attempt(
         value = Value.model_validate(progress.loop.value)
         bound, round_number = Bound(args=[value], value=value, input=progress.loop.input), progress.loop.round
         below.restore(progress.loop.below)
+    attempt.learn(input=bound.input)
     while True:
         if kind == "activity":
             output = await call_activity(node, bound, summary)
@@ -149,11 +152,7 @@ async def call_activity(node: NodePlan, bound: Bound, summary: str) -> Value:
 
 async def run_child(node: NodePlan, bound: Bound, child: Child, below: Below) -> Value:
     """Run a child graph as a workflow of its own, ended with its parent."""
-    size = len(child.id.encode())
-    if size > LONGEST_ID:
-        # The server would refuse it, and the workflow task would be repeated for ever.
-        message = f"the child run's id would have {size} bytes; at most {LONGEST_ID} are possible"
-        raise AttemptFailed(Error("too_large", "too_large", f"{message}; give the run a shorter id"))
+    check_id(child.id)
     try:
         envelope: dict[str, Any] = await workflow.execute_child_workflow(
             RUN_GRAPH,
@@ -176,6 +175,15 @@ async def run_child(node: NodePlan, bound: Bound, child: Child, below: Below) ->
         raise child_failure(node, error, below) from error
     below.add(envelope)
     return Value.model_validate(envelope["output"])
+
+
+def check_id(id: str) -> None:
+    """See that a child run's id isn't too long: the server would refuse it, and the workflow task would be repeated for
+    ever. Raises AttemptFailed."""
+    size = len(id.encode())
+    if size > LONGEST_ID:
+        message = f"the child run's id would have {size} bytes; at most {LONGEST_ID} are possible"
+        raise AttemptFailed(Error("too_large", "too_large", f"{message}; give the run a shorter id"))
 
 
 def child_failure(node: NodePlan, error: ChildWorkflowError, below: Below) -> AttemptFailed:

@@ -49,6 +49,7 @@ class AttemptFailed(Exception):
         self.error = error
         self.usage = Usage.from_json(record.usage if record else None)
         self.fuel = record.fuel if record else None
+        self.ran = record.ran if record else None
         self.input = record.input if record else None
         self.rejected: Ref | None = record.rejected if record else None
 
@@ -157,10 +158,8 @@ def raise_failure(error: ActivityError, *, foreign: bool = False) -> NoReturn:
     if isinstance(cause, CancelledError):
         raise asyncio.CancelledError from error
     if isinstance(cause, ApplicationError):
-        record = failure_record(cause)
-        if record is not None:
-            code = cause.type or record.failure_class
-            raise AttemptFailed(Error(code, record.failure_class, record.message, record.details), record) from error
+        if (failure := application_failure(cause)) is not None:
+            raise failure from error
         if cause.type == OVERSIZED:
             message = trim(f"`{error.activity_type}` returned more than Temporal can carry: {cause.message}")
             raise AttemptFailed(Error("too_large", "too_large", message)) from error
@@ -172,6 +171,15 @@ def raise_failure(error: ActivityError, *, foreign: bool = False) -> NoReturn:
         message = f"the worker was lost {MOST_LOSSES + 1} times during this attempt"
         raise AttemptFailed(Error("lost", "lost", message)) from error
     raise AttemptFailed(Error("timeout", "timeout", trim(str(cause or error)))) from error
+
+
+def application_failure(error: ApplicationError) -> AttemptFailed | None:
+    """The failure that an error of ours tells of; None if it isn't one of ours."""
+    record = failure_record(error)
+    if record is None:
+        return None
+    code = error.type or record.failure_class
+    return AttemptFailed(Error(code, record.failure_class, record.message, record.details), record)
 
 
 def failure_record(error: ApplicationError) -> FailureRecord | None:

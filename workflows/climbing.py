@@ -170,7 +170,7 @@ class Climber:
                 result = await self.waits.attempt(node, request, attempt, progress)
             else:
                 result = await make_attempt(
-                    node, request, child, below, progress, interruptible=self.interruptible, rest=self.rest
+                    node, request, attempt, child, below, progress, interruptible=self.interruptible, rest=self.rest
                 )
         except AttemptFailed as failure:
             self.record.end_attempt(execution, attempt, failure.usage, failure)
@@ -178,7 +178,8 @@ class Climber:
         finally:
             self.record.child_escalations += below.escalations
             self.record.child_failures += below.failures
-        attempt.fuel, attempt.input, attempt.output = result.fuel, result.input, result.digest
+        attempt.learn(ran=result.ran, input=result.input, fuel=result.fuel)
+        attempt.output = result.digest
         self.record.end_attempt(execution, attempt, Usage.from_json(result.usage), None)
         return result
 

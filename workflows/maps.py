@@ -8,34 +8,46 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 
 from temporalio import workflow
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, ChildWorkflowError
 
 from graph.ladder import Climb, Escalation
 from graph.plan import NodePlan
-from graph.state import ITEM_STATUSES, Attempt, Error, Execution, Usage
+from graph.state import ITEM_STATUSES, MOST_RAN, Attempt, Error, Execution, Usage
 from graph.values import JSON, Ref, Value, trim
 from graph.wire import (
     CHUNK,
     COLLECT,
     PIN,
     REROUTE_CHUNK,
+    RUN_MAP,
     AttemptRequest,
+    Back,
     ChunkRequest,
     ChunkResult,
     Collected,
     CollectRequest,
     Entry,
+    MapProgress,
+    MapRequest,
     PendingItems,
     Pinned,
     Scope,
 )
-from workflows.calls import AttemptFailed, call, check_cancelled
-from workflows.climbing import Climber, NodeFailed, Stopped, first_step, past_deadline
+from workflows.attempts import check_id
+from workflows.calls import AttemptFailed, application_failure, call, check_cancelled
+from workflows.chunks import TIME, first_ranges
+from workflows.climbing import Climber, NodeFailed, first_step, past_deadline
 from workflows.clock import now
 
 CHUNK_ITEMS = 1000
-"""Items per chunk. Chunks run one after another, so that `concurrency` holds for the whole map."""
+"""Items up to which a map is begun in its run, by a chunk of that size."""
+
+SEPARATOR = ", "
+"""Between the implementations that a map's attempt names."""
 
 
 class MapRun:
@@ -46,6 +58,7 @@ class MapRun:
         self.record = climber.record
         self.node = node
         self.execution = execution
+        self._ran: list[str] = []
 
     async def run(self) -> Value | None:
         """The map's output; None if its guard was false.
@@ -59,31 +72,27 @@ class MapRun:
         if not self.execution.attempts:  # else taken over from a snapshot: all items run again, in place
             self.record.begin_attempt(self.execution, self.node.implementations[0])
         attempt = self.execution.attempts[-1]
-        usage = Usage()
         try:
             async with asyncio.timeout(None if progress.deadline is None else (progress.deadline - now()) / 1000):
-                pinned, collected = await self._work(usage)
+                pinned, collected = await self._work(attempt)
         except AttemptFailed as failed:
             check_cancelled()
-            raise await self._give_up(attempt, usage, failed) from failed
+            raise await self._give_up(attempt, failed) from failed
         except TimeoutError:
-            raise await self._give_up(attempt, usage, past_deadline(self.node)) from None
-        except (Stopped, asyncio.CancelledError):
-            self.record.spend(self.execution, attempt, usage)
-            raise
+            raise await self._give_up(attempt, past_deadline(self.node)) from None
         if collected is None:
             return None
         self.execution.items = {"items": pinned, **collected.counts}
         await self._escalate(collected)
         if collected.error is not None:
             error = Error(**collected.error)
-            self.record.end_attempt(self.execution, attempt, usage, AttemptFailed(error))
+            self.record.end_attempt(self.execution, attempt, Usage(), AttemptFailed(error))
             raise NodeFailed(error)
         attempt.output = collected.digest
-        self.record.end_attempt(self.execution, attempt, usage, None)
+        self.record.end_attempt(self.execution, attempt, Usage(), None)
         return collected.output
 
-    async def _work(self, usage: Usage) -> tuple[int, Collected | None]:
+    async def _work(self, attempt: Attempt) -> tuple[int, Collected | None]:
         """Pin the items, run them, collect: how many there are, and what came of them (None: the guard was false)."""
         scope = await self.record.scope(list(self.node.sources))
         pinned = await call(
@@ -96,15 +105,39 @@ class MapRun:
         if pinned.skipped or pinned.items is None:
             return 0, None
         self.execution.items = {"items": pinned.count, **dict.fromkeys(ITEM_STATUSES, 0)}
-        results = await self._chunks(scope, pinned.items, pinned.count, usage)
-        request = CollectRequest(scope=scope, node=self.node.name, items=pinned.items, results=results)
+        attempt.learn(input=pinned.digest or pinned.items.digest)
+        done = await self._items(scope, pinned.items, pinned.count, attempt)
+        request = CollectRequest(
+            scope=scope, node=self.node.name, items=pinned.items, results=done.results, folded=done.folded
+        )
         collected = await call(
             COLLECT, request, Collected, summary=f"{self.node.name}: collect", timeout=self.node.timeout
         )
         return pinned.count, collected
 
-    async def _chunks(self, scope: Scope, items: Ref, count: int, usage: Usage) -> list[Ref]:
-        """Run every item up its ladder; the stored results."""
+    async def _items(self, scope: Scope, items: Ref, count: int, attempt: Attempt) -> MapProgress:
+        """Run every item up its ladder: what that gave. What one chunk can't do in time is a run of its own."""
+        if count > CHUNK_ITEMS and workflow.patched("run-map"):
+            done = MapProgress(ranges=first_ranges(count, self.node.concurrency or 1))
+        else:
+            done = await self._chunks(scope, items, count, attempt)
+        if done.ranges or done.back:
+            request = MapRequest(
+                scope=scope,
+                node=self.node.name,
+                items=items,
+                count=count,
+                concurrency=self.node.concurrency or 1,
+                progress=done,
+            )
+            id = f"{self.record.run.id}/{self.node.name}/{self.execution.id}.{attempt.index}"
+            done = await self.climber.interruptible(self.node, partial(run_map, self.node, request, id))
+            self._spend(attempt, done)
+        return done
+
+    async def _chunks(self, scope: Scope, items: Ref, count: int, attempt: Attempt) -> MapProgress:
+        """Run items, one chunk after another, until all are done or time is up: what that gave, and what is left.
+        ``attempt`` learns of each chunk once it is done."""
         results: list[Ref] = []
         waiting: deque[tuple[int, int] | PendingItems] = deque(
             (start, min(CHUNK_ITEMS, count - start)) for start in range(0, count, CHUNK_ITEMS)
@@ -114,13 +147,15 @@ class MapRun:
             if isinstance(part, PendingItems):
                 name = REROUTE_CHUNK if part.rung == "reroute" else CHUNK
                 summary = f"{self.node.name}: {part.rung} {part.count} items"
-                request = ChunkRequest(scope=scope, node=self.node.name, items=items, pending=part.ref)
+                request = ChunkRequest(scope=scope, node=self.node.name, items=items, pending=[part.ref])
                 if part.delay:
                     await self.climber.delay(self.node, part.delay)
             else:
                 name, (start, size) = CHUNK, part
                 summary = f"{self.node.name}: items {start} to {start + size - 1}"
-                request = ChunkRequest(scope=scope, node=self.node.name, items=items, start=start, count=size)
+                request = ChunkRequest(
+                    scope=scope, node=self.node.name, items=items, start=start, count=size, time=TIME
+                )
             await self.climber.take_slot(self.node)
             try:
                 done = await call(name, request, ChunkResult, summary=summary, timeout=None)
@@ -128,18 +163,31 @@ class MapRun:
                 self.climber.slots.release()
             results.append(done.results)
             waiting.extend(done.pending)
-            usage.add(Usage.from_json(done.usage))
             self._count(done.counts)
-        return results
+            self._spend(attempt, done)
+            if done.rest is not None and not isinstance(part, PendingItems):
+                ranges = [(done.rest, start + size - done.rest), *(each for each in waiting if isinstance(each, tuple))]
+                back = [Back(items=e, due=now() + e.delay) for e in waiting if isinstance(e, PendingItems)]
+                counts = {key: n for key, n in (self.execution.items or {}).items() if key != "items"}
+                return MapProgress(ranges=ranges, back=back, results=results, counts=counts)
+        return MapProgress(results=results)
 
     def _count(self, counts: dict[str, int]) -> None:
         items = self.execution.items or {}
         self.execution.items = {**items, **{key: items.get(key, 0) + value for key, value in counts.items()}}
 
-    async def _give_up(self, attempt: Attempt, usage: Usage, failure: AttemptFailed) -> NodeFailed:
+    def _spend(self, attempt: Attempt, done: ChunkResult | MapProgress) -> None:
+        """Add what chunks cost, and note what ran."""
+        self.record.spend(self.execution, attempt, Usage.from_json(done.usage))
+        if done.fuel:
+            attempt.learn(fuel=(attempt.fuel or 0) + done.fuel)
+        if done.ran:  # a worker of before this was told says nothing
+            self._ran = list(dict.fromkeys([*self._ran, *done.ran]))[:MOST_RAN]
+            attempt.learn(ran=SEPARATOR.join(self._ran))
+
+    async def _give_up(self, attempt: Attempt, failure: AttemptFailed) -> NodeFailed:
         """The items couldn't be had, or time is up: no attempt can mend it, but a person may still be asked."""
-        usage.add(failure.usage)
-        self.record.end_attempt(self.execution, attempt, usage, failure)
+        self.record.end_attempt(self.execution, attempt, failure.usage, failure)
         step = Climb(self.node.ladder).give_up()
         if isinstance(step, Escalation):
             await self.climber.escalate(self.node, self.execution, failure, step.queue)
@@ -166,6 +214,35 @@ class MapRun:
                 at=now(),
             )
             await self.climber.enqueue(self.node, entry, queue)
+
+
+async def run_map(node: NodePlan, request: MapRequest, id: str) -> MapProgress:
+    """Work through a map's items in a workflow of its own, ended with its parent.
+
+    Raises:
+        AttemptFailed: a chunk couldn't be worked on at all, or the run was ended by somebody.
+        asyncio.CancelledError: it was cancelled.
+    """
+    check_id(id)
+    try:
+        done: MapProgress = await workflow.execute_child_workflow(
+            RUN_MAP,
+            request,
+            result_type=MapProgress,
+            id=id,
+            id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
+            parent_close_policy=workflow.ParentClosePolicy.TERMINATE,
+            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+            static_summary=f"items of {node.name} of {workflow.info().workflow_id}",
+        )
+        return done
+    except ChildWorkflowError as error:
+        check_cancelled()
+        cause = error.cause
+        if isinstance(cause, ApplicationError) and (failure := application_failure(cause)) is not None:
+            raise failure from error
+        message = f"the run of the items ended: {cause or error}"
+        raise AttemptFailed(Error("child_failed", "child_failed", trim(message))) from error
 
 
 def used_up(node: str, count: int, sample: list[dict[str, JSON]]) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from graph.plan import NodePlan, Plan
 from graph.snapshot import Snapshot
-from graph.state import Attempt, Error, Execution, NodeState, NodeStatus, Usage
+from graph.state import ITEM_STATUSES, Attempt, Error, Execution, NodeState, NodeStatus, Usage
 from graph.values import ARGUMENTS_LIMIT, INLINE_LIMIT, JSON, Ref, Value
 from graph.wire import PACK, Entry, PackRequest, RunInfo, Scope
 from workflows.calls import AttemptFailed, call
@@ -42,6 +42,8 @@ class Record:
         """Nodes that started because something failed."""
         self.warnings: list[str] = []
         self._maps = [node.name for node in plan.nodes if node.map]
+        self.waits = {node.name: node.wait for node in plan.nodes if node.wait}
+        """What each `wait` node waits for."""
         self.previous: list[str] = []
         """The runs that this one goes on from, the latest first."""
         self.deadline = None if plan.deadline is None else now() + plan.deadline
@@ -64,6 +66,13 @@ class Record:
         node = self.nodes[name]
         left = not node.executions or node.status in ("idle", "skipped")
         return {} if left else node.executions[-1].items or {}
+
+    def count_items(self, name: str, counts: dict[str, JSON]) -> None:
+        """Take over a map's counts from the run that works through its items."""
+        if name in self._maps and name in self.running:
+            execution = self.nodes[name].executions[-1]
+            known = {key: counts[key] for key in ITEM_STATUSES if isinstance(counts.get(key), int)}
+            execution.items = {**(execution.items or {}), **known}
 
     @property
     def at_rest(self) -> bool:
@@ -170,7 +179,7 @@ class Record:
         return attempt
 
     def end_attempt(self, execution: Execution, attempt: Attempt, usage: Usage, failure: AttemptFailed | None) -> None:
-        """Conclude an attempt: add up its usage; on failure note the error (never a value)."""
+        """Conclude an attempt: add up its usage; on failure note the error (never a value) and what ran."""
         attempt.finished = now()
         self.spend(execution, attempt, usage)
         if failure is None:
@@ -178,8 +187,7 @@ class Record:
         else:
             attempt.status = "failed"
             attempt.error = failure.error
-            attempt.fuel = failure.fuel
-            attempt.input = failure.input
+            attempt.learn(ran=failure.ran, input=failure.input, fuel=failure.fuel)
 
     def spend(self, execution: Execution, attempt: Attempt, usage: Usage) -> None:
         """Add what an attempt cost."""

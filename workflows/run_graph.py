@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RawValue, SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ApplicationError
@@ -18,7 +19,18 @@ from graph.paging import join, pages
 from graph.snapshot import Snapshot
 from graph.state import Error
 from graph.values import ANSWER_LIMIT, JSON, Value, trim
-from graph.wire import EVALUATE, LOAD, RESTORE, RUN_GRAPH, EvaluateRequest, Loaded, LoadRequest, Page, RunInfo
+from graph.wire import (
+    EVALUATE,
+    LOAD,
+    RESTORE,
+    RUN_GRAPH,
+    EvaluateRequest,
+    ItemsTold,
+    Loaded,
+    LoadRequest,
+    Page,
+    RunInfo,
+)
 from workflows import logs
 from workflows.calls import AttemptFailed, call
 from workflows.clock import now
@@ -148,8 +160,10 @@ class RunGraph:
         plan = record.plan
         node = plan.output_node
         value = record.values.get(node) if node else None
-        if value is not None and (child or value.ref is None or value.size > ANSWER_LIMIT):
+        if value is not None and (child or value.ref is None):
             return value
+        if value is not None and value.ref is not None and value.ref.form is None and value.size > ANSWER_LIMIT:
+            return value  # one in pages is made plain first: whoever reads the result knows nothing of them
         names = plan.output_uses or ([node] if node else [])
         request = EvaluateRequest(scope=await record.scope(names), limit=0 if child else ANSWER_LIMIT)
         return await call(EVALUATE, request, Value, summary="output", timeout=EVALUATE_TIMEOUT)
@@ -223,7 +237,7 @@ class RunGraph:
             record.escalated,
             record.failed,
             record.warnings,
-            views.waiting(record.plan, record.nodes, list(record.running)),
+            views.waiting(record.waits, record.nodes, record.running) if record.counts["waiting"] else [],
             record.ignored.to_json() if record.ignored.counts else {},
         )
 
@@ -259,6 +273,19 @@ class RunGraph:
                 self._replies.addressee(read_reply(request))
             except OperateError as error:
                 raise refused(error) from None
+
+    @workflow.signal
+    def items(self, request: RawValue = NOTHING) -> None:
+        """How far the items of a map are: from the run that works through them."""
+        if self._record is None:
+            return
+        try:
+            told = ItemsTold.model_validate_json(request.payload.data)
+        except ValidationError:
+            self._record.ignored.note("items", "only the run of a map's items sends this signal")
+        else:
+            self._record.count_items(told.node, told.counts)
+        self._changed()
 
     @workflow.signal(dynamic=True)
     async def other(self, name: str, args: Sequence[RawValue]) -> None:

@@ -44,6 +44,7 @@ class Waits:
             bound = await call(BIND, request, Bound, summary=f"{node.name}: bind", timeout=timeout)
             if bound.skipped:
                 return AttemptResult(skipped=True)
+            attempt.learn(input=bound.input)
             if bound.duration is not None:
                 progress.until = now() + bound.duration
             else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,11 +18,14 @@ from activities.sandbox.builder import ensure_component
 from activities.sandbox.engine import load_component
 from activities.sandbox.guests import Call, Guest, new_linker
 from graph.errors import Failure, Problem
+from graph.values import JSON
 
 _WARM_CALLS = 1000
 _WARM_BYTES = 1024 * 1024
 """A warm instance is replaced after so many calls, or one with a larger scope: wasm memory never shrinks."""
 _WARM_INSTANCES = 4
+_EXHAUSTING = ("wasm_trap", "out_of_fuel", "out_of_memory", "timeout")
+"""Failures after which an instance is dead, or has no room left."""
 
 
 class Sandbox:
@@ -69,19 +73,48 @@ class Sandbox:
             Failure: any class but those of other kinds; details say where.
             Cancelled: ``cancel`` was set, before or during the call.
         """
-        text, feedback = as_text(input_json), as_text(feedback_json)
+        script = _clean(source), filename, first_line
         call = Call(limits, host, cancel)
         _start(cancel)
-        guest = Guest(self._linker, self._code, limits.memory)
+        guest = self._fresh(limits.memory)
         try:
-            output = guest.call("run", call, _clean(source), filename, first_line, text, feedback, limits.output_bytes)
+            return _run(guest, call, script, as_text(input_json), as_text(feedback_json))
         finally:
             guest.close()
+
+    def script(self, source: str, filename: str, first_line: int) -> ReusedScript:
+        """A script to be called many times, by one thread at a time. Close it in the end."""
+        return ReusedScript(self._fresh, (_clean(source), filename, first_line))
+
+    def evaluate_many(
+        self,
+        expressions: Sequence[str],
+        shared_json: bytes | str,
+        scopes_json: bytes | str,
+        limits: SandboxLimits,
+        *,
+        cancel: Cancel | None = None,
+    ) -> tuple[list[Sequence[JSON] | None], int]:
+        """Evaluate the same expressions over each of a JSON list of scopes, which the object ``shared_json`` completes:
+        the values for each, or None where `evaluate` has something to say; and the fuel that all took.
+
+        Raises:
+            Failure: a limit was met, by all together; or the guest trapped.
+            Cancelled: ``cancel`` was set.
+        """
+        shared, scopes = as_text(shared_json), as_text(scopes_json)
+        call = Call(limits, None, cancel)
+        _start(cancel)
+        guest = self._take(limits.memory)
         try:
-            value = json.loads(output, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:  # only a script that meddled with the guest gets here
-            raise Failure("invalid_output", f"the output isn't JSON: {error}") from error
-        return ScriptResult(output, value, call.fuel, call.logs)
+            answer = guest.call(
+                "evaluate-many", call, json.dumps(list(expressions)), shared, scopes, limits.output_bytes
+            )
+        except BaseException:
+            guest.close()
+            raise
+        self._put_back(guest, len(shared) + len(scopes) + len(answer))
+        return [found or None for found in json.loads(answer)], call.fuel
 
     def evaluate(
         self,
@@ -143,6 +176,9 @@ class Sandbox:
                 if guest.memory == memory:
                     self._warm.remove(guest)
                     return guest
+        return self._fresh(memory)
+
+    def _fresh(self, memory: int) -> Guest:
         return Guest(self._linker, self._code, memory)
 
     def _put_back(self, guest: Guest, size: int) -> None:
@@ -154,6 +190,81 @@ class Sandbox:
             if spare is None:
                 return
         guest.close()
+
+
+class ReusedScript:
+    """A script and an instance that serves it alone, again and again, each time with a fresh namespace: for the items
+    of a map. An instance that trapped, ran out of something or has served long is replaced."""
+
+    def __init__(self, fresh: Callable[[int], Guest], script: tuple[str, str, int]) -> None:
+        self._fresh = fresh
+        self._script = script
+        self._guest: Guest | None = None
+
+    def run(
+        self,
+        input_json: bytes | str,
+        limits: SandboxLimits,
+        *,
+        feedback_json: bytes | str = "null",
+        cancel: Cancel | None = None,
+    ) -> ScriptResult:
+        """Call ``run(input)``; arguments and errors as `Sandbox.run_script`."""
+        call = Call(limits, None, cancel)
+        with self._instance(call) as guest:
+            return _run(guest, call, self._script, as_text(input_json), as_text(feedback_json))
+
+    def run_many(
+        self, inputs_json: bytes | str, limits: SandboxLimits, *, cancel: Cancel | None = None
+    ) -> tuple[list[tuple[JSON] | None], int]:
+        """Call ``run`` for each of a JSON list of inputs: the output of each, or None where `run` has something to say;
+        and the fuel that all took.
+
+        Raises:
+            Failure: a limit was met, by all together; or the guest trapped.
+            Cancelled: ``cancel`` was set.
+        """
+        call = Call(limits, None, cancel)
+        with self._instance(call) as guest:
+            answer = guest.call("run-many", call, *self._script, as_text(inputs_json), limits.output_bytes)
+        try:
+            found = json.loads(answer, parse_constant=_refuse_constant)
+            return [(each[0],) if each else None for each in found], call.fuel
+        except (ValueError, TypeError, LookupError, RecursionError) as error:  # the script meddled with the guest
+            raise Failure("invalid_output", f"the outputs aren't JSON: {error}") from error
+
+    @contextmanager
+    def _instance(self, call: Call) -> Iterator[Guest]:
+        _start(call.cancel)
+        guest = self._guest
+        if guest is None or guest.memory != call.limits.memory or guest.calls >= _WARM_CALLS:
+            self.close()
+            guest = self._guest = self._fresh(call.limits.memory)
+        try:
+            yield guest
+        except Failure as failure:
+            if failure.failure_class in _EXHAUSTING:
+                self.close()
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the instance's memory back."""
+        if self._guest is not None and self._guest.alive:
+            self._guest.close()
+        self._guest = None
+
+
+def _run(guest: Guest, call: Call, script: tuple[str, str, int], input: str, feedback: str) -> ScriptResult:
+    """One call of a script. Raises as `Sandbox.run_script`."""
+    output = guest.call("run", call, *script, input, feedback, call.limits.output_bytes)
+    try:
+        value = json.loads(output, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:  # only a script that meddled with the guest gets here
+        raise Failure("invalid_output", f"the output isn't JSON: {error}") from error
+    return ScriptResult(output, value, call.fuel, call.logs)
 
 
 def _release(warm: list[Guest], linker: component.Linker, code: component.Component) -> None:

@@ -35,7 +35,7 @@ from graph.world import FunctionInfo
 
 MAP_KINDS = ("script", "function", "infer", "value")
 LOOP_KINDS = ("script", "function", "infer", "activity", "graph")
-MAP_OPTIONS = ("batch", "concurrency", "tolerate", "allow_empty")
+MAP_OPTIONS = ("batch", "concurrency", "tolerate", "allow_empty", "isolation")
 DEFAULT_CONCURRENCY = 8
 
 
@@ -280,6 +280,7 @@ class NodeCompiler:
             tolerate_failures=int(failures) if failures and not failures.endswith("%") else None,
             tolerate_percent=float(failures[:-1]) if failures and failures.endswith("%") else None,
             guard_per_item=self._guard(),
+            isolation=spec.isolation or "shared",
         )
 
     def _source(self, over: OverSpec, at: Path) -> Source | None:

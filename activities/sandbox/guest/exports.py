@@ -5,6 +5,7 @@ prelude imports into one component.
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 import types
 from typing import Any, NoReturn
@@ -98,17 +99,8 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
     """The exports."""
 
     def run(self, source: str, filename: str, first_line: int, input: str, feedback: str, output_bytes: int) -> str:
-        module = types.ModuleType("script")
-        module.__dict__.update(fail=fail, infer=infer, Failure=Failure, __file__=filename)
-        sys.modules["script"] = module
         try:
-            exec(_compile(source, filename, first_line), module.__dict__)
-            function = module.__dict__.get("run")
-            if not callable(function):
-                raise _error("script_error", f"{filename} defines no run(input)", {"file": filename})
-            more = {"feedback": loads(feedback)} if _takes_feedback(function) else {}
-            text = encode(function(loads(input), **more), "the output")
-            return _bounded(text, output_bytes)
+            return _bounded(_run(source, filename, first_line, loads(input), loads(feedback)), output_bytes)
         except Err:
             raise
         except NotJSON as error:
@@ -117,6 +109,28 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
             raise _script_error(error, filename) from None
         finally:
             OUTPUT.finish()
+
+    def run_many(self, source: str, filename: str, first_line: int, inputs: str, output_bytes: int) -> str:
+        answers = []
+        for value in loads(inputs):
+            try:
+                text = _run(source, filename, first_line, value, None)
+                answers.append(f"[{_bounded(text, output_bytes)}]")
+            except BaseException:  # the host runs it again by itself, and is told then
+                answers.append("0")
+        return "[" + ",".join(answers) + "]"
+
+    def evaluate_many(self, expressions: str, shared: str, scopes: str, output_bytes: int) -> str:
+        answers = []
+        texts, base = loads(expressions), loads(shared)
+        for own in loads(scopes):
+            try:
+                names = expression_language.make_scope({**base, **own})
+                values = [encode(expression_language.evaluate(text, names), "the value") for text in texts]
+                answers.append(_bounded("[" + ",".join(values) + "]", output_bytes))
+            except BaseException:  # likewise
+                answers.append("0")
+        return "[" + ",".join(answers) + "]"
 
     def evaluate(self, expressions: str, scope: str, output_bytes: int) -> str:
         try:
@@ -142,6 +156,20 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
         return dumps(sorted(name for name in prelude.MODULES if name in sys.modules))
 
 
+def _run(source: str, filename: str, first_line: int, input: Any, feedback: Any) -> str:
+    """What a script's `run` gives, as JSON, called in a namespace of its own."""
+    OUTPUT.begin()
+    module = types.ModuleType("script")
+    module.__dict__.update(fail=fail, infer=infer, Failure=Failure, __file__=filename)
+    sys.modules["script"] = module
+    exec(_code(source, filename, first_line), module.__dict__)
+    function = module.__dict__.get("run")
+    if not callable(function):
+        raise _error("script_error", f"{filename} defines no run(input)", {"file": filename})
+    more = {"feedback": feedback} if _takes_feedback(function) else {}
+    return encode(function(input, **more), "the output")
+
+
 def _takes_feedback(function: Any) -> bool:
     """Whether a plain function has, beside its input, a parameter ``feedback``; other callables never have."""
     code = getattr(function, "__code__", None)
@@ -149,6 +177,12 @@ def _takes_feedback(function: Any) -> bool:
         return False
     beside = max(code.co_posonlyargcount, min(1, code.co_argcount))
     return "feedback" in code.co_varnames[beside : code.co_argcount + code.co_kwonlyargcount]
+
+
+@functools.lru_cache(maxsize=2)
+def _code(source: str, filename: str, first_line: int) -> Any:
+    """A script's code, kept for the next call: an instance may run one script on many items."""
+    return _compile(source, filename, first_line)
 
 
 def _compile(source: str, filename: str, first_line: int, flags: int = 0) -> Any:

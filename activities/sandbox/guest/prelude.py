@@ -102,6 +102,10 @@ class Output(io.TextIOBase):
 
     def __init__(self, emit: Callable[[str], None]) -> None:
         self.emit = emit
+        self.begin()
+
+    def begin(self) -> None:
+        """Start anew: the bound is for one call."""
         self.lines = 200
         self.bytes = 16 * 1024
         self.rest = ""

@@ -1,0 +1,128 @@
+"""A map's chunk that loses its worker goes on from what had concluded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from observing import until
+from runs import Runs
+from worker_process import WorkerProcess
+
+StartWorker = Callable[..., Awaitable[WorkerProcess]]
+
+ITEMS = 60
+GRAPH = {
+    "nodes": {
+        "work": {
+            "over": "${[number for number in range(input.count)]}",
+            "function": "functions_for_tests:slow",
+            "input": {"run": "${run.id}", "key": "${str(item)}", "seconds": "${input.seconds}", "value": "${item}"},
+            "concurrency": 4,
+        },
+        "total": {"value": "${sum(work.values)}"},
+    },
+    "output": {"sum": "${total}", "indexes": "${work.indexes}"},
+}
+
+
+@pytest.fixture
+async def restarting(start_worker: StartWorker, client: Client, tmp_path: Path) -> tuple[Runs, Callable[[], Any]]:
+    """Runs on a queue of their own, and what starts another worker there."""
+    queue = f"losses-{os.getpid()}-{tmp_path.name}"
+
+    async def another() -> WorkerProcess:
+        here = str(Path(__file__).parent)
+        env = {"FERRATA_FUNCTIONS": "functions_for_tests", "PYTHONPATH": here, "TEST_LOG": str(tmp_path)}
+        return await start_worker(queue, **env)
+
+    return Runs(client, queue, tmp_path), another
+
+
+def events(log: Path) -> Counter[tuple[str, str]]:
+    """How often each item was begun, and ended, by key and event."""
+    lines = (log / "slow.jsonl").read_text().splitlines() if (log / "slow.jsonl").exists() else []
+    return Counter((line["key"], line["event"]) for line in map(json.loads, lines))
+
+
+def ended(log: Path) -> int:
+    return sum(count for (_, event), count in events(log).items() if event == "end")
+
+
+@pytest.mark.timeout(180)
+async def test_killed_mid_map_every_item_concludes_once_and_concluded_ones_are_not_called_again(
+    restarting: tuple[Runs, Callable[[], Any]], tmp_path: Path
+) -> None:
+    runs, another = restarting
+    worker = await another()
+    handle = await runs.start(GRAPH, {"count": ITEMS, "seconds": 0.2})
+
+    async def well_under_way() -> bool:
+        return ended(tmp_path) >= 30
+
+    await until(well_under_way, 60)
+    await asyncio.sleep(1.2)  # those 30 are saved: that is every 0.8 s
+    before = {key for (key, event), _ in events(tmp_path).items() if event == "end"}
+    sure = set(sorted(before, key=int)[:30])
+    worker.kill("attempts-1")
+    result = (await handle.result())["result"]
+    assert result == {"sum": sum(range(ITEMS)), "indexes": list(range(ITEMS))}
+    calls = Counter(key for key, event in events(tmp_path).elements() if event == "start")
+    assert set(calls) == {str(number) for number in range(ITEMS)}
+    assert {key for key in sure if calls[key] > 1} == set()
+    again = sum(calls.values()) - ITEMS
+    assert 1 <= again <= 4 + 2 * 20  # what was in flight, and what concluded in the last second or so
+    await runs.replays(handle)
+
+
+@pytest.mark.timeout(180)
+async def test_a_worker_that_is_stopped_mid_map_hands_on_what_is_not_done(
+    restarting: tuple[Runs, Callable[[], Any]], tmp_path: Path
+) -> None:
+    runs, another = restarting
+    worker = await another()
+    handle = await runs.start(GRAPH, {"count": ITEMS, "seconds": 0.2})
+
+    async def under_way() -> bool:
+        return ended(tmp_path) >= 8
+
+    await until(under_way, 60)
+    stopping = asyncio.create_task(worker.stop())
+    await another()
+    result = (await handle.result())["result"]
+    assert result == {"sum": sum(range(ITEMS)), "indexes": list(range(ITEMS))}
+    calls = Counter(key for key, event in events(tmp_path).elements() if event == "end")
+    assert calls == Counter({str(number): 1 for number in range(ITEMS)})  # those in flight ended first
+    assert await stopping == 0
+    await runs.replays(handle)
+
+
+@pytest.mark.timeout(300)
+async def test_a_worker_killed_again_and_again_mid_map(
+    restarting: tuple[Runs, Callable[[], Any]], tmp_path: Path
+) -> None:
+    runs, another = restarting
+    worker = await another()
+    handle = await runs.start(GRAPH, {"count": 40, "seconds": 0.5})
+    for _ in range(3):
+        began = ended(tmp_path)
+
+        async def further(began: int = began) -> bool:
+            return ended(tmp_path) >= began + 8
+
+        await until(further, 60)
+        os.kill(worker.pids()["attempts-1"], signal.SIGKILL)
+    result = (await handle.result())["result"]
+    assert result == {"sum": sum(range(40)), "indexes": list(range(40))}
+    calls = Counter(key for key, event in events(tmp_path).elements() if event == "start")
+    assert sum(calls.values()) - 40 <= 3 * (4 + 2 * 8)
+    await runs.replays(handle)
