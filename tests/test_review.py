@@ -19,6 +19,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.checks import run_checks
 from activities.chunk import ChunkActivities
 from activities.evaluate import Environment
+from activities.lists import ListWriter, put_list
 from activities.sandbox import Sandbox, SandboxLimits
 from activities.settings import Settings
 from activities.store import Store, StoreError
@@ -128,7 +129,10 @@ async def test_a_store_that_is_away_in_a_chunk_is_said_plainly(client: Client, t
     large = await Store.open(str(folder)).put_json("x" * 1000)  # by another store: it isn't in this one's cache
     nodes = {"source": {"value": 1}, "work": {"over": [1, 2], "value": "${source}"}}
     scope = await scope_of(tools.store, {"nodes": nodes}, source=Value(ref=large, size=large.size))
-    items = await tools.store.put_json([1, 2])
+    writer = ListWriter(tools.store)
+    for number in (0, 1):
+        await writer.add(number, b"1")
+    items = await put_list(tools.store, await writer.close())
     (folder / "sha256").rename(tmp_path / "away")
     (folder / "sha256").write_text("in the way")
     request = ChunkRequest(scope=scope, node="work", items=items, start=0, count=2)

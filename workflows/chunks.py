@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from temporalio import workflow
 
@@ -66,12 +67,18 @@ class Chunks:
                 elif self.pause or not self.progress.back:
                     return
                 else:
-                    await asyncio.sleep((min(back.due for back in self.progress.back) - now()) / 1000)
+                    await self._wait_for_back()
         finally:
             for task in self._under_way:
                 task.cancel()
             if self._under_way:
                 await workflow.wait(list(self._under_way))
+
+    async def _wait_for_back(self) -> None:
+        """Wait until some of the items that come back may go on."""
+        with suppress(TimeoutError):
+            left = (min(back.due for back in self.progress.back) - now()) / 1000
+            await workflow.wait_condition(lambda: self.pause, timeout=max(left, 0.001))
 
     async def _one_ends(self) -> None:
         """Wait until a chunk ends, or items that wait may go on. Raises AttemptFailed."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, ChildWorkflowError
+from temporalio.workflow import ChildWorkflowHandle
 
 from graph.ladder import Climb, Escalation
 from graph.plan import NodePlan
@@ -40,7 +43,7 @@ from graph.wire import (
 from workflows.attempts import check_id
 from workflows.calls import AttemptFailed, application_failure, call, check_cancelled
 from workflows.chunks import TIME, first_ranges
-from workflows.climbing import Climber, NodeFailed, first_step, past_deadline
+from workflows.climbing import Climber, NodeFailed, Stopped, first_step, past_deadline
 from workflows.clock import now
 
 CHUNK_ITEMS = 1000
@@ -131,8 +134,30 @@ class MapRun:
                 progress=done,
             )
             id = f"{self.record.run.id}/{self.node.name}/{self.execution.id}.{attempt.index}"
-            done = await self.climber.interruptible(self.node, partial(run_map, self.node, request, id))
-            self._spend(attempt, done)
+            done = await self._run_map(request, id, attempt)
+        return done
+
+    async def _run_map(self, request: MapRequest, id: str, attempt: Attempt) -> MapProgress:
+        """Work through items in a workflow of its own, ended with this one: what that gave.
+
+        Raises:
+            AttemptFailed: a chunk couldn't be worked on at all, or the run was ended by somebody.
+            Stopped: the run is failing; what was in flight has finished.
+        """
+        child = await start_run_map(self.node, request, id)
+        try:
+            await self.climber.interruptible(self.node, partial(workflow.wait, [child]))
+        except Stopped:
+            with suppress(ApplicationError):  # it has just ended
+                await child.signal("stop")
+            self._spend(attempt, await map_progress(child))
+            raise
+        except asyncio.CancelledError:
+            child.cancel()
+            await workflow.wait([child])
+            raise
+        done = await map_progress(child)
+        self._spend(attempt, done)
         return done
 
     async def _chunks(self, scope: Scope, items: Ref, count: int, attempt: Attempt) -> MapProgress:
@@ -216,26 +241,25 @@ class MapRun:
             await self.climber.enqueue(self.node, entry, queue)
 
 
-async def run_map(node: NodePlan, request: MapRequest, id: str) -> MapProgress:
-    """Work through a map's items in a workflow of its own, ended with its parent.
-
-    Raises:
-        AttemptFailed: a chunk couldn't be worked on at all, or the run was ended by somebody.
-        asyncio.CancelledError: it was cancelled.
-    """
+async def start_run_map(node: NodePlan, request: MapRequest, id: str) -> ChildWorkflowHandle[Any, MapProgress]:
+    """Start the workflow that works through a map's items. Raises AttemptFailed: its id would be too long."""
     check_id(id)
+    return await workflow.start_child_workflow(
+        RUN_MAP,
+        request,
+        result_type=MapProgress,
+        id=id,
+        id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
+        parent_close_policy=workflow.ParentClosePolicy.TERMINATE,
+        cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        static_summary=f"items of {node.name} of {workflow.info().workflow_id}",
+    )
+
+
+async def map_progress(child: ChildWorkflowHandle[Any, MapProgress]) -> MapProgress:
+    """What the run of a map's items gave. Raises AttemptFailed, asyncio.CancelledError."""
     try:
-        done: MapProgress = await workflow.execute_child_workflow(
-            RUN_MAP,
-            request,
-            result_type=MapProgress,
-            id=id,
-            id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
-            parent_close_policy=workflow.ParentClosePolicy.TERMINATE,
-            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-            static_summary=f"items of {node.name} of {workflow.info().workflow_id}",
-        )
-        return done
+        return await child
     except ChildWorkflowError as error:
         check_cancelled()
         cause = error.cause

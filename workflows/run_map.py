@@ -26,6 +26,7 @@ class RunMap:
     def __init__(self, request: MapRequest) -> None:
         self._request = request
         self._chunks = Chunks(request, self._changed)
+        self._stopped = False
         self._told, self._told_at = self._done(), now()
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -44,7 +45,7 @@ class RunMap:
             raise ApplicationError(error.message, record, type=error.code, non_retryable=True) from None
         if self._telling:
             await workflow.wait(list(self._telling))
-        if self._chunks.pause:
+        if self._chunks.pause and not self._stopped:
             workflow.continue_as_new(self._request)
         return self._chunks.progress
 
@@ -52,7 +53,7 @@ class RunMap:
         """A chunk ended: tell the parent now and then, and leave a history that has grown long."""
         if workflow.info().is_continue_as_new_suggested():
             progress = self._chunks.progress
-            self._chunks.pause = bool(progress.ranges or progress.back)
+            self._chunks.pause = self._stopped or bool(progress.ranges or progress.back)
         further = self._done() - self._told >= self._request.count // TOLD
         if further and now() - self._told_at >= TOLD_EVERY:
             self._told, self._told_at = self._done(), now()
@@ -70,6 +71,11 @@ class RunMap:
             await handle.signal("items", told)
         except ApplicationError as error:  # the parent has just ended, and so will this run
             workflow.logger.info("the parent can't be told of %s: %s", self._request.node, error)
+
+    @workflow.signal
+    def stop(self) -> None:
+        """The parent is failing: what is in flight finishes, and nothing else is begun."""
+        self._stopped = self._chunks.pause = True
 
     def _done(self) -> int:
         return sum(self._request.progress.counts.values())
