@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from graph.limits import TOLD
@@ -13,6 +14,7 @@ from graph.wire import RUN_MAP, ItemsTold, MapProgress, MapRequest
 from workflows.calls import AttemptFailed
 from workflows.chunks import Chunks
 from workflows.clock import now
+from workflows.requests import NOTHING
 
 TOLD_EVERY = 2_000
 """Milliseconds before the parent is told again how far the map is: one that is soon done has nothing to tell."""
@@ -73,7 +75,7 @@ class RunMap:
             workflow.logger.info("the parent can't be told of %s: %s", self._request.node, error)
 
     @workflow.signal
-    def stop(self) -> None:
+    def stop(self, request: RawValue = NOTHING) -> None:
         """The parent is failing: what is in flight finishes, and nothing else is begun."""
         self._stopped = self._chunks.pause = True
 
