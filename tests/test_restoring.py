@@ -220,7 +220,7 @@ EVERYTHING: dict[str, Any] = {
         "below": {"graph": below("below"), "input": "${opening}"},
         "looped": {"graph": below("looped"), "input": "${delayed}", "repeat": {"until": "output > 4", "max_rounds": 3}},
         "mapped": {"over": "${[opening, 2, 1]}", **work("item ${index}", "${item}", 1, **LATER)},
-        "forgiven": work("forgiven", 1, 1, optional=True, on_fail=["escalate"]),
+        "forgiven": work("forgiven", 1, 1, optional=True, on_fail=[{"escalate": {"queue": "restoring"}}]),
         "ask": {"wait": {"reply": {"type": "integer"}}},
         "pause": {"wait": {"for": "200ms"}, "after": ["below"]},
         "closing": work("closing", "${delayed + rerouted + called + below + looped + ask}", after=["pause"]),
