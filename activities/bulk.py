@@ -51,7 +51,7 @@ class Together:
     own: list[Expression]
     guests: list[Expression]
     constants: dict[str, JSON]
-    shared: bytes
+    shared: str
     sandbox: Callable[..., tuple[list[Sequence[JSON] | None], int]]
 
     @classmethod
@@ -59,12 +59,11 @@ class Together:
         """Evaluate what is the same for all items. Raises Failure, StoreError."""
         varying = [e for e in expressions if OWN & {reference.root for reference in e.references}]
         guests = [e for e in varying if e.host is None]
-        roots = dict.fromkeys(r.root for e in guests for r in e.references if r.root not in OWN)
         return cls(
             own=[e for e in varying if e.host is not None],
             guests=guests,
             constants=await env.evaluate([e for e in expressions if e not in varying]),
-            shared=encode(await env.values(list(roots))),
+            shared=await env.scope_text(guests, without=OWN),
             sandbox=env.tools.sandbox.evaluate_many,
         )
 
@@ -96,14 +95,24 @@ class Together:
 class Bulk:
     """One node's pure implementation, ready for many items. Serves one thread at a time; close it in the end."""
 
-    def __init__(self, node: CompiledNode, implementation: Implementation, env: Environment) -> None:
+    def __init__(
+        self,
+        node: CompiledNode,
+        implementation: Implementation,
+        env: Environment,
+        *,
+        guard: Together,
+        bindings: Together,
+        checks: Together,
+    ) -> None:
         self._node = node
-        self._implementation = implementation
-        self.implementation = implementation.id
+        self.implementation = implementation
         self._limits = sandbox_limits(env.limits)
         self._schemas = [compiled(check.schema_) for check in node.checks if isinstance(check, SchemaCheck)]
-        self._conditions = [check.expr for check in node.checks if isinstance(check, ExprCheck)]
-        self._guard = node.when if node.over is not None and node.over.guard_per_item else None
+        self._conditions = conditions(node)
+        self._guard = guard_of(node)
+        self._template = template_of(node, implementation)
+        self._guards, self._bindings, self._checks = guard, bindings, checks
         script = implementation.script
         self._script = env.tools.sandbox.script(script.text, script.file, script.line) if script else None
         self._size = 1
@@ -116,19 +125,18 @@ class Bulk:
         """Ready for items of ``node``; None if what it does can't be done for several at once. Raises StoreError."""
         if not serves(node, implementation):
             return None
-        bulk = cls(node, implementation, env)
+        guard = guard_of(node)
         try:
-            bulk._guards = await Together.prepare([parse_expression(bulk._guard)] if bulk._guard else [], env)
-            bulk._bindings = await Together.prepare(list(expressions_in(bulk._template())), env)
-            bulk._checks = await Together.prepare([parse_expression(text) for text in bulk._conditions], env)
+            return cls(
+                node,
+                implementation,
+                env,
+                guard=await Together.prepare([parse_expression(guard)] if guard else [], env),
+                bindings=await Together.prepare(expressions_in(template_of(node, implementation)), env),
+                checks=await Together.prepare([parse_expression(text) for text in conditions(node)], env),
+            )
         except Failure:  # each item will say so
-            bulk.close()
             return None
-        return bulk
-
-    _guards: Together
-    _bindings: Together
-    _checks: Together
 
     def close(self) -> None:
         """Give the sandbox's instance back."""
@@ -218,18 +226,12 @@ class Bulk:
         self, places: Sequence[int], scopes: Sequence[dict[str, JSON]], limits: SandboxLimits, cancel: Cancel
     ) -> Iterator[tuple[int, JSON]]:
         """The input of each item (of a value node: the value), if it can be bound. Raises Failure, Cancelled."""
-        template = self._template()
         mine = [scopes[place] for place in places]
         for place, values in zip(places, self._bindings.evaluate(mine, limits, cancel), strict=True):
             if values is not None:
-                value = fill(template, values)
+                value = fill(self._template, values)
                 check_depth(value)
                 yield place, value
-
-    def _template(self) -> JSON:
-        if self._implementation.kind == "value":
-            return self._implementation.value
-        return self._node.input if self._node.has_input else "${item}"
 
     def _valid(self, output: JSON) -> bytes | None:
         """The text of an output that fits its limit and its schemas."""
@@ -249,6 +251,23 @@ def serves(node: CompiledNode, implementation: Implementation) -> bool:
         and node.over.isolation == "shared"
         and all(isinstance(check, SchemaCheck | ExprCheck) for check in node.checks)
     )
+
+
+def guard_of(node: CompiledNode) -> str | None:
+    """The guard, if it is to be evaluated for each item."""
+    return node.when if node.over is not None and node.over.guard_per_item else None
+
+
+def template_of(node: CompiledNode, implementation: Implementation) -> JSON:
+    """The template of an item's input; of a value, that itself."""
+    if implementation.kind == "value":
+        return implementation.value
+    return node.input if node.has_input else "${item}"
+
+
+def conditions(node: CompiledNode) -> list[str]:
+    """The expressions that an output must fulfil."""
+    return [check.expr for check in node.checks if isinstance(check, ExprCheck)]
 
 
 def _at_most(items: Sequence[tuple[int, JSON]], size: int) -> Sequence[tuple[int, JSON]]:

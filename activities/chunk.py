@@ -25,6 +25,7 @@ from activities.lists import get_list, pick, read_list
 from activities.perform import Try, perform
 from activities.pinning import map_of
 from activities.results import Results
+from activities.store import StoreError
 from activities.tools import Tools
 from graph.compiled import CompiledNode
 from graph.ladder import Attempt as Step
@@ -222,7 +223,7 @@ class Chunk:
             settled = await self._tools.in_guest_thread(lambda cancel: bulk.attempt(numbered, SLICE, cancel))
             self._spent += time.monotonic() - begun
         ran = any(outcome is not None and outcome.text is not None for outcome in settled)
-        self._results.spend(Usage(), bulk.take_fuel(), bulk.implementation if ran else None)
+        self._results.spend(Usage(), bulk.take_fuel(), bulk.implementation.id if ran else None)
         alone: list[Item] = []
         for item, outcome in zip(items, settled, strict=False):
             if outcome is None:
@@ -287,7 +288,12 @@ class Chunk:
         handle = self._tools.client.get_async_activity_handle(task_token=activity.info().task_token)
         while True:
             await asyncio.sleep(SAVED_EVERY)
-            await self._save(handle)
+            try:
+                await self._save(handle)
+            except StoreError as error:
+                if not error.transient:
+                    raise
+                activity.logger.warning("what concluded will be saved later: %s", error.message)
 
     async def _save(self, handle: AsyncActivityHandle) -> None:
         saved = await self._results.save(self._tools.store)

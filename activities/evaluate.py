@@ -128,14 +128,15 @@ class Environment:
             found = await find(plan, value)
         return found if isinstance(found, Stored) else None
 
-    async def scope_text(self, expressions: Sequence[Expression]) -> str:
-        """The JSON text of an object with what ``expressions`` read: of stored values only the keys that they name.
+    async def scope_text(self, expressions: Sequence[Expression], *, without: Collection[str] = ()) -> str:
+        """The JSON text of an object with what ``expressions`` read, ``without`` some names: of stored values only the
+        keys that they name.
 
         Raises:
             Failure: as `evaluate`.
         """
         read: dict[str, set[str]] = {}
-        for reference in (r for e in expressions for r in e.references):
+        for reference in (r for e in expressions for r in e.references if r.root not in without):
             key = reference.path[0] if reference.path else None
             read.setdefault(reference.root, set()).update({key} if isinstance(key, str) and key in KEYS else KEYS)
         return "{" + ",".join([f'"{root}":{await self._text(root, keys)}' for root, keys in read.items()]) + "}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -10,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from activities.store import Store
 from graph.lists import PAGE_BYTES, PAGE_ITEMS, Index, MapOutput, Page
-from graph.values import JSON, Ref, encode
+from graph.values import JSON, Ref
 
 TAG: Final = "ferrata"
 
@@ -39,11 +38,6 @@ class ListWriter:
         self._size += len(text) + 1
         if len(self._texts) >= PAGE_ITEMS or self._size >= PAGE_BYTES:
             await self.flush()
-
-    async def take(self, page: Page) -> None:
-        """Take a page as it is. Raises StoreError."""
-        await self.flush()
-        self._pages.append(page)
 
     async def flush(self) -> None:
         """End the page. Raises StoreError."""
@@ -133,15 +127,6 @@ async def item_at(store: Store, index: Index, position: int) -> JSON:
     raise IndexError(position)
 
 
-async def item_numbered(store: Store, index: Index, number: int) -> JSON:
-    """The item with this number. Reads one page. Raises StoreError, and IndexError if there is none."""
-    async for found in read_list(store, index, number):
-        if found.number == number:
-            return found.value
-        break
-    raise IndexError(number)
-
-
 async def texts_of(store: Store, index: Index) -> AsyncIterator[bytes]:
     """The list's JSON text, in parts of a page each. Raises StoreError."""
     opening = b"["
@@ -149,20 +134,3 @@ async def texts_of(store: Store, index: Index) -> AsyncIterator[bytes]:
         yield opening + (await store.get(page.items))[1:-1]
         opening = b","
     yield b"[]" if opening == b"[" else b"]"
-
-
-async def map_texts(store: Store, output: MapOutput) -> AsyncIterator[bytes]:
-    """The JSON text of a map's output as its author sees it, in parts. Raises StoreError."""
-    yield b'{"values":'
-    async for part in texts_of(store, output.values):
-        yield part
-    yield b',"indexes":['
-    comma = b""
-    for page in output.values.pages:
-        yield comma + encode(list(await numbers_of(store, page)))[1:-1]
-        comma = b","
-    yield b'],"failures":'
-    async for part in texts_of(store, output.failures):
-        yield part
-    counts = {key: getattr(output, key) for key in ("succeeded", "failed", "escalated", "skipped")}
-    yield b"," + json.dumps(counts, separators=(",", ":")).encode()[1:]

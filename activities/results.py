@@ -83,15 +83,19 @@ class Results:
 
     async def save(self, store: Store) -> Ref | None:
         """Store what was added since the last time; None if nothing was. Raises StoreError."""
-        if not self._unsaved:
+        numbers = list(self._unsaved)
+        if not numbers:
             return None
-        numbers, self._unsaved = self._unsaved, []
-        return await self._save(store, numbers)
+        saved = await self._save(store, numbers)
+        del self._unsaved[: len(numbers)]
+        return saved
 
     async def save_all(self, store: Store) -> Ref:
         """Store all there is, in place of all saves before. Raises StoreError."""
-        self._unsaved = []
-        return await self._save(store, [*self._values, *self._lost, *self._skipped, *self._back])
+        newer = len(self._unsaved)
+        saved = await self._save(store, [*self._values, *self._lost, *self._skipped, *self._back])
+        del self._unsaved[:newer]
+        return saved
 
     async def _save(self, store: Store, numbers: list[int]) -> Ref:
         skipped = set(self._skipped)

@@ -209,6 +209,7 @@ GRAPHS: dict[str, tuple[JSON, JSON, str]] = {
     ),
     "load_failure": ({"nodes": {"work": {"valeu": 1}, "more": {"value": "${nothing}"}}}, None, "unknown_key"),
     "refused": (["no graph"], None, "bad_request"),
+    "large_map": (LARGE_MAP, None, "completed"),
 }
 
 

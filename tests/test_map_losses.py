@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from activities.results import Results
+from activities.store import Store, StoreError
 from observing import until
 from runs import Runs
 from worker_process import WorkerProcess
@@ -54,8 +56,40 @@ def events(log: Path) -> Counter[tuple[str, str]]:
     return Counter((line["key"], line["event"]) for line in map(json.loads, lines))
 
 
+async def until_ended(log: Path, least: int) -> None:
+    """Wait until so many items ended."""
+
+    async def holds() -> bool:
+        return ended(log) >= least
+
+    await until(holds, 60)
+
+
 def ended(log: Path) -> int:
     return sum(count for (_, event), count in events(log).items() if event == "end")
+
+
+async def test_what_could_not_be_saved_is_saved_the_next_time(tmp_path: Path) -> None:
+    store = Store.open(str(tmp_path / "store"))
+    results = Results()
+    results.succeeded(0, b"1")
+    first = await results.save(store)
+    results.succeeded(1, b"2")
+    (tmp_path / "store" / "sha256").rename(tmp_path / "away")
+    (tmp_path / "store" / "sha256").write_text("in the way")
+    with pytest.raises(StoreError):
+        await results.save(store)
+    (tmp_path / "store" / "sha256").unlink()
+    (tmp_path / "away").rename(tmp_path / "store" / "sha256")
+    results.skipped(2)
+    second = await results.save(store)
+    assert await results.save(store) is None
+    restored = Results()
+    for saved in (first, second):
+        assert saved is not None
+        restored.restore(await store.get_json(saved))
+    assert restored.concluded == {0, 1, 2}
+    assert restored.counts == {"succeeded": 2, "skipped": 1}
 
 
 @pytest.mark.timeout(180)
@@ -65,11 +99,7 @@ async def test_killed_mid_map_every_item_concludes_once_and_concluded_ones_are_n
     runs, another = restarting
     worker = await another()
     handle = await runs.start(GRAPH, {"count": ITEMS, "seconds": 0.2})
-
-    async def well_under_way() -> bool:
-        return ended(tmp_path) >= 30
-
-    await until(well_under_way, 60)
+    await until_ended(tmp_path, 30)
     await asyncio.sleep(1.2)  # those 30 are saved: that is every 0.8 s
     before = {key for (key, event), _ in events(tmp_path).items() if event == "end"}
     sure = set(sorted(before, key=int)[:30])
@@ -91,11 +121,7 @@ async def test_a_worker_that_is_stopped_mid_map_hands_on_what_is_not_done(
     runs, another = restarting
     worker = await another()
     handle = await runs.start(GRAPH, {"count": ITEMS, "seconds": 0.2})
-
-    async def under_way() -> bool:
-        return ended(tmp_path) >= 8
-
-    await until(under_way, 60)
+    await until_ended(tmp_path, 8)
     stopping = asyncio.create_task(worker.stop())
     await another()
     result = (await handle.result())["result"]
@@ -114,12 +140,7 @@ async def test_a_worker_killed_again_and_again_mid_map(
     worker = await another()
     handle = await runs.start(GRAPH, {"count": 40, "seconds": 0.5})
     for _ in range(3):
-        began = ended(tmp_path)
-
-        async def further(began: int = began) -> bool:
-            return ended(tmp_path) >= began + 8
-
-        await until(further, 60)
+        await until_ended(tmp_path, ended(tmp_path) + 8)
         os.kill(worker.pids()["attempts-1"], signal.SIGKILL)
     result = (await handle.result())["result"]
     assert result == {"sum": sum(range(40)), "indexes": list(range(40))}

@@ -9,9 +9,11 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError, TimeoutError
+from temporalio.workflow import ChildWorkflowHandle
 
 from graph.durations import format_duration
 from graph.errors import FAILURE_CLASSES
@@ -152,23 +154,12 @@ async def call_activity(node: NodePlan, bound: Bound, summary: str) -> Value:
 
 async def run_child(node: NodePlan, bound: Bound, child: Child, below: Below) -> Value:
     """Run a child graph as a workflow of its own, ended with its parent."""
-    check_id(child.id)
+    request = LoadRequest(
+        compiled=node.child, value=bound.value, resume={"runs": list(child.previous)} if child.previous else None
+    )
     try:
-        envelope: dict[str, Any] = await workflow.execute_child_workflow(
-            RUN_GRAPH,
-            LoadRequest(
-                compiled=node.child,
-                value=bound.value,
-                resume={"runs": list(child.previous)} if child.previous else None,
-            ),
-            id=child.id,
-            # The same id again after a reset: the older child is of a history that no longer counts.
-            id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
-            parent_close_policy=workflow.ParentClosePolicy.TERMINATE,
-            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-            execution_timeout=timedelta(milliseconds=node.timeout),
-            static_summary=f"{node.name} of {workflow.info().workflow_id}",
-        )
+        running = await start_child(RUN_GRAPH, request, child.id, summary=node.name, timeout=node.timeout)
+        envelope: dict[str, Any] = await running
     except ChildWorkflowError as error:
         if isinstance(error.cause, CancelledError):
             check_cancelled()
@@ -177,13 +168,30 @@ async def run_child(node: NodePlan, bound: Bound, child: Child, below: Below) ->
     return Value.model_validate(envelope["output"])
 
 
-def check_id(id: str) -> None:
-    """See that a child run's id isn't too long: the server would refuse it, and the workflow task would be repeated for
-    ever. Raises AttemptFailed."""
+async def start_child(
+    name: str, request: BaseModel, id: str, *, summary: str, timeout: int | None, result: type | None = None
+) -> ChildWorkflowHandle[Any, Any]:
+    """Start a workflow that ends with this one; ``timeout`` in milliseconds (None: as long as it takes).
+
+    Raises:
+        AttemptFailed: the server would refuse its id, and the workflow task would be repeated for ever.
+    """
     size = len(id.encode())
     if size > LONGEST_ID:
         message = f"the child run's id would have {size} bytes; at most {LONGEST_ID} are possible"
         raise AttemptFailed(Error("too_large", "too_large", f"{message}; give the run a shorter id"))
+    return await workflow.start_child_workflow(
+        name,
+        request,
+        result_type=result,
+        id=id,
+        # The same id again after a reset: the older child is of a history that no longer counts.
+        id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
+        parent_close_policy=workflow.ParentClosePolicy.TERMINATE,
+        cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        execution_timeout=None if timeout is None else timedelta(milliseconds=timeout),
+        static_summary=f"{summary} of {workflow.info().workflow_id}",
+    )
 
 
 def child_failure(node: NodePlan, error: ChildWorkflowError, below: Below) -> AttemptFailed:

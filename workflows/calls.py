@@ -176,9 +176,11 @@ def raise_failure(error: ActivityError, *, foreign: bool = False) -> NoReturn:
 def application_failure(error: ApplicationError) -> AttemptFailed | None:
     """The failure that an error of ours tells of; None if it isn't one of ours."""
     record = failure_record(error)
-    if record is None:
-        return None
-    code = error.type or record.failure_class
+    return None if record is None else recorded_failure(error.type or record.failure_class, record)
+
+
+def recorded_failure(code: str, record: FailureRecord) -> AttemptFailed:
+    """The failure that a record with this code tells of."""
     return AttemptFailed(Error(code, record.failure_class, record.message, record.details), record)
 
 

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, ChildWorkflowError
 from temporalio.workflow import ChildWorkflowHandle
 
@@ -40,7 +39,7 @@ from graph.wire import (
     Pinned,
     Scope,
 )
-from workflows.attempts import check_id
+from workflows.attempts import start_child
 from workflows.calls import AttemptFailed, application_failure, call, check_cancelled
 from workflows.chunks import TIME, first_ranges
 from workflows.climbing import Climber, NodeFailed, Stopped, first_step, past_deadline
@@ -144,7 +143,8 @@ class MapRun:
             AttemptFailed: a chunk couldn't be worked on at all, or the run was ended by somebody.
             Stopped: the run is failing; what was in flight has finished.
         """
-        child = await start_run_map(self.node, request, id)
+        summary = f"items of {self.node.name}"
+        child = await start_child(RUN_MAP, request, id, summary=summary, timeout=None, result=MapProgress)
         try:
             await self.climber.interruptible(self.node, partial(workflow.wait, [child]))
         except Stopped:
@@ -241,25 +241,11 @@ class MapRun:
             await self.climber.enqueue(self.node, entry, queue)
 
 
-async def start_run_map(node: NodePlan, request: MapRequest, id: str) -> ChildWorkflowHandle[Any, MapProgress]:
-    """Start the workflow that works through a map's items. Raises AttemptFailed: its id would be too long."""
-    check_id(id)
-    return await workflow.start_child_workflow(
-        RUN_MAP,
-        request,
-        result_type=MapProgress,
-        id=id,
-        id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
-        parent_close_policy=workflow.ParentClosePolicy.TERMINATE,
-        cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-        static_summary=f"items of {node.name} of {workflow.info().workflow_id}",
-    )
-
-
-async def map_progress(child: ChildWorkflowHandle[Any, MapProgress]) -> MapProgress:
+async def map_progress(child: ChildWorkflowHandle[Any, Any]) -> MapProgress:
     """What the run of a map's items gave. Raises AttemptFailed, asyncio.CancelledError."""
     try:
-        return await child
+        done: MapProgress = await child
+        return done
     except ChildWorkflowError as error:
         check_cancelled()
         cause = error.cause

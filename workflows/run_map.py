@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from graph.limits import TOLD
 from graph.values import JSON
-from graph.wire import RUN_MAP, ItemsTold, MapProgress, MapRequest
+from graph.wire import RUN_MAP, FailureRecord, ItemsTold, MapProgress, MapRequest
 from workflows.calls import AttemptFailed
 from workflows.chunks import Chunks
 from workflows.clock import now
@@ -43,7 +43,7 @@ class RunMap:
             await self._chunks.run()
         except AttemptFailed as failure:
             error = failure.error
-            record = {"failure_class": error.failure_class, "message": error.message, "details": error.details}
+            record = FailureRecord(failure_class=error.failure_class, message=error.message, details=error.details)
             raise ApplicationError(error.message, record, type=error.code, non_retryable=True) from None
         if self._telling:
             await workflow.wait(list(self._telling))

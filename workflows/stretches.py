@@ -9,9 +9,8 @@ from __future__ import annotations
 from graphlib import TopologicalSorter
 
 from graph.plan import NodePlan
-from graph.state import Error
 from graph.wire import STRETCH, Attempted, AttemptRequest, AttemptResult, Stretched, StretchRequest
-from workflows.calls import AttemptFailed, call
+from workflows.calls import call, recorded_failure
 from workflows.record import Record
 
 LONGEST = 100
@@ -43,9 +42,8 @@ class Stretches:
             done = await call(STRETCH, wanted, Stretched, summary=f"{node.name}{more}", timeout=timeout)
             self._ahead.update({each.node: each for each in done.attempts})
             attempted = self._ahead.pop(node.name)
-        failure = attempted.failure
-        if failure is not None:
-            raise AttemptFailed(Error(attempted.code, failure.failure_class, failure.message, failure.details), failure)
+        if attempted.failure is not None:
+            raise recorded_failure(attempted.code, attempted.failure)
         if attempted.result is None:
             raise RuntimeError("an attempt has a result or a failure")
         return attempted.result
