@@ -25,6 +25,8 @@ from cli.server import DevServer
 
 ROOT = Path(__file__).resolve().parent.parent
 PROCESSES = 2
+LONG_HISTORIES = {"limit.historyCount.suggestContinueAsNew": 40_000}
+"""A run of 10,000 events, which `replay` wants, would continue as new otherwise."""
 FERRATA, BY_HAND, EAGER = "bench-ferrata", "bench-by-hand", "bench-eager"
 
 
@@ -58,7 +60,7 @@ def new_id() -> str:
 async def bench() -> AsyncIterator[Bench]:
     """Server (file database) and workers, up and polling; stopped afterwards."""
     with tempfile.TemporaryDirectory(prefix="ferrata-bench-") as folder:
-        async with DevServer(db=Path(folder, "bench.db")) as server:
+        async with DevServer(db=Path(folder, "bench.db"), dynamic_config=LONG_HISTORIES) as server:
             environment = server.environment | {
                 "PYTHONPATH": str(ROOT),
                 "FERRATA_STORE": str(Path(folder, "store")),
