@@ -22,6 +22,7 @@ from temporalio.client import Client, WorkflowFailureError
 from activities.settings import VARIABLES
 from cli.server import DevServer, free_port
 from cli.supervisor import EXIT_CONFIG, EXIT_UNAVAILABLE
+from observing import until
 from worker_process import ROOT, WorkerProcess, assert_gone
 
 StartWorker = Callable[..., Awaitable[WorkerProcess]]
@@ -71,6 +72,12 @@ async def test_once_ready_one_process_polls_for_workflows_and_the_others_for_act
     start_worker: StartWorker, client: Client
 ) -> None:
     worker = await start_worker(FERRATA_PROCESSES="2")
+
+    async def all_polled() -> bool:
+        seen = [await pollers(client, worker.task_queue, kind) for kind in (WORKFLOW, ACTIVITY)]
+        return len({name for names in seen for name in names}) == 3
+
+    await until(all_polled)  # the server knows a process from its first poll on, a moment after it serves
     assert await pollers(client, worker.task_queue, WORKFLOW) == ["orchestrator"]
     assert await pollers(client, worker.task_queue, ACTIVITY) == ["attempts-1", "attempts-2"]
 
