@@ -3,28 +3,39 @@ came from."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from temporalio import activity
 
 from activities.items import SHORT
-from activities.lists import Numbered, read_list
+from activities.lists import ListWriter, put_map, put_plain
+from activities.merging import in_order, merge
 from activities.pinning import map_of
 from activities.results import Part
 from activities.store import Store
+from activities.stored import StoredMap
 from activities.tools import Tools
 from graph.compiled import CompiledNode
-from graph.lists import Index
+from graph.limits import MIB
+from graph.lists import Index, MapOutput
 from graph.state import ITEM_STATUSES
-from graph.values import JSON, KIB, Ref, digest, encode, trim
+from graph.values import JSON, KIB, Ref, Value, digest, encode, trim
 from graph.wire import COLLECT, FOLD, Collected, CollectRequest, FoldRequest
 
 SAMPLE: Final = 3
 """Escalated items that an entry shows itself."""
 SAMPLE_LIMIT: Final = KIB
 """Bytes of JSON that they take together, at most."""
+PLAIN_LIMIT: Final = MIB
+"""Bytes of JSON up to which a map's output is a plain value."""
+FAILURE_KEYS: Final = ("index", "item", "code", "reason")
+ESCALATED_KEYS: Final = ("index", "code", "reason", "check", "attempts", "rejected", "history", "item")
 
 
 class CollectActivities:
@@ -46,65 +57,86 @@ class CollectActivities:
         folded = [ref for stored in request.folded for ref in await store.get_json(stored)]
         refs = [*map(Ref.model_validate, folded), *request.results]
         parts = [Part.model_validate_json(await store.get(ref)) for ref in refs]
-        done = [found async for found in merged(store, [part.values for part in parts])]
-        lost = [found.value async for found in merged(store, [part.lost for part in parts])]
-        counts = dict.fromkeys(ITEM_STATUSES, 0)
-        counts["succeeded"] = len(done)
-        counts["skipped"] = sum(part.skipped for part in parts)
-        for each in lost:
-            counts[each["status"]] += 1
-        output = {
-            "values": [value for _, value in done],
-            "indexes": [number for number, _ in done],
-            "failures": [{key: each[key] for key in ("index", "item", "code", "reason")} for each in lost],
-            **counts,
-        }
-        escalated = by_queue(lost)
-        data = encode(output)
+        lost = await Lost.of(store, [part.lost for part in parts])
+        values = await merge(store, [part.values for part in parts])
+        output = MapOutput(
+            values=values,
+            failures=lost.failures,
+            succeeded=values.count,
+            failed=lost.counts["failed"],
+            escalated=lost.counts["escalated"],
+            skipped=sum(part.skipped for part in parts),
+        )
+        value, hashed = await kept(store, output, node.inline)
+        counts = {status: getattr(output, status) for status in ITEM_STATUSES}
         return Collected(
-            output=await store.as_value(output, node.inline, data=data),
+            output=value,
             counts=counts,
-            digest=digest(data),
-            error=map_error(node, sum(counts.values()), counts["succeeded"], lost),
-            escalated={queue: await store.put_json(entries) for queue, entries in escalated.items()},
-            samples={queue: sample(entries) for queue, entries in escalated.items()},
+            digest=hashed,
+            error=map_error(node, counts, lost),
+            escalated={name: await put_plain(store, queue) for name, queue in lost.queues.items()},
+            samples=lost.samples,
         )
 
 
-async def merged(store: Store, lists: Sequence[Index]) -> AsyncIterator[Numbered]:
-    """The items of several lists, each in order, as one in order. Raises StoreError."""
-    streams = [read_list(store, index) for index in lists]
-    heads: list[tuple[int, int, JSON]] = []
-    for place, stream in enumerate(streams):
-        async for number, value in stream:
-            heads.append((number, place, value))
-            break
-    heapq.heapify(heads)
-    while heads:
-        number, place, value = heads[0]
-        yield Numbered(number, value)
-        async for following, next_value in streams[place]:
-            heapq.heapreplace(heads, (following, place, next_value))
-            break
-        else:
-            heapq.heappop(heads)
+async def kept(store: Store, output: MapOutput, inline: int) -> tuple[Value, str]:
+    """A map's output as it travels: plain if it is small, else in its pages; and the digest of its JSON text. Raises
+    StoreError."""
+    stored = StoredMap(store, output)
+    if stored.size <= PLAIN_LIMIT:
+        data = b"".join([part async for part in stored.texts()])
+        return await store.as_value(json.loads(data), inline, data=data), digest(data)
+    hashed = hashlib.sha256()
+    async for part in stored.texts():
+        await asyncio.to_thread(hashed.update, part)
+    return Value(ref=await put_map(store, output), size=stored.size), f"sha256:{hashed.hexdigest()}"
 
 
-def by_queue(lost: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """What people need to know of each escalated item, by the queue that it goes to."""
-    queues: dict[str, list[dict[str, Any]]] = {}
-    keys = ("index", "code", "reason", "check", "attempts", "rejected", "history", "item")
-    for each in lost:
-        if each["status"] == "escalated":
-            queues.setdefault(each["queue"], []).append({key: each[key] for key in keys})
-    return queues
+@dataclass
+class Lost:
+    """What is told of the items that failed or were escalated: ``failures`` as the map's output has them, ``queues``
+    what people need to know of each escalated item, by the queue it goes to, and ``samples`` the first few of those.
+    """
+
+    failures: Index
+    queues: dict[str, Index]
+    samples: dict[str, list[dict[str, JSON]]]
+    counts: Counter[str]
+    first: dict[str, Any] | None
+
+    @classmethod
+    async def of(cls, store: Store, lists: Sequence[Index]) -> Lost:
+        """Of the lists that the chunks kept. Raises StoreError."""
+        failures = ListWriter(store)
+        queues: dict[str, ListWriter] = {}
+        beginnings: dict[str, list[dict[str, Any]]] = {}
+        counts: Counter[str] = Counter()
+        first: dict[str, Any] | None = None
+        async for number, each in in_order(store, lists):
+            first = first or each
+            counts[each["status"]] += 1
+            await failures.add(number, encode({key: each[key] for key in FAILURE_KEYS}))
+            if each["status"] != "escalated":
+                continue
+            name, entry = each["queue"], {key: each[key] for key in ESCALATED_KEYS}
+            await queues.setdefault(name, ListWriter(store)).add(number, encode(entry))
+            beginning = beginnings.setdefault(name, [])
+            if len(beginning) < SAMPLE:
+                beginning.append(entry)
+        return cls(
+            failures=await failures.close(),
+            queues={name: await queue.close() for name, queue in queues.items()},
+            samples={name: sample(beginning) for name, beginning in beginnings.items()},
+            counts=counts,
+            first=first,
+        )
 
 
 def sample(entries: list[dict[str, Any]]) -> list[dict[str, JSON]]:
-    """The first few of a queue's escalated items, as far as they fit in an entry. A large item is left out."""
+    """Some escalated items, as far as they fit in a queue's entry. A large item is left out."""
     shown: list[dict[str, JSON]] = []
     room = SAMPLE_LIMIT
-    for entry in entries[:SAMPLE]:
+    for entry in entries:
         short = {"index": entry["index"], "code": entry["code"], "reason": trim(entry["reason"], SHORT)}
         if len(encode(entry["item"])) <= SHORT:
             short["item"] = entry["item"]
@@ -115,22 +147,22 @@ def sample(entries: list[dict[str, Any]]) -> list[dict[str, JSON]]:
     return shown
 
 
-def map_error(node: CompiledNode, count: int, done: int, lost: list[dict[str, Any]]) -> dict[str, Any] | None:
+def map_error(node: CompiledNode, counts: dict[str, int], lost: Lost) -> dict[str, Any] | None:
     """Why the map fails, quoting its first failed item; None if it doesn't. Failed and escalated items both count."""
-    if not lost:
+    if lost.first is None:
         return None
-    over, first = map_of(node), lost[0]
-    if not done:
-        why = f"all {count} items failed" if len(lost) == count else f"no item succeeded and {len(lost)} failed"
-    elif over.tolerate_failures is not None and len(lost) > over.tolerate_failures:
-        why = f"{len(lost)} of {count} items failed, {over.tolerate_failures} are tolerated"
-    elif over.tolerate_percent is not None and len(lost) * 100 > over.tolerate_percent * count:
-        why = f"{len(lost)} of {count} items failed, {over.tolerate_percent:g}% are tolerated"
+    over, first, count, failed = map_of(node), lost.first, sum(counts.values()), lost.counts.total()
+    if not counts["succeeded"]:
+        why = f"all {count} items failed" if failed == count else f"no item succeeded and {failed} failed"
+    elif over.tolerate_failures is not None and failed > over.tolerate_failures:
+        why = f"{failed} of {count} items failed, {over.tolerate_failures} are tolerated"
+    elif over.tolerate_percent is not None and failed * 100 > over.tolerate_percent * count:
+        why = f"{failed} of {count} items failed, {over.tolerate_percent:g}% are tolerated"
     else:
         return None
     return {
         "code": first["code"],
         "failure_class": first["class"],
         "message": trim(f"{why}; the first was item {first['index']}: {first['reason']}"),
-        "details": {"item": first["index"], "failed": len(lost), "items": count},
+        "details": {"item": first["index"], "failed": failed, "items": count},
     }

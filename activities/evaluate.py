@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from activities.lists import dense
 from activities.sandbox import SandboxLimits
 from activities.store import StoreError
-from activities.stored import KEYS, Stored, StoredList, StoredMap, check_whole, dense, find, open_stored, resolve_stored
+from activities.stored import KEYS, Stored, StoredList, StoredMap, check_whole, find, open_stored, resolve_stored
 from activities.tools import Tools
 from graph.compiled import Limits
 from graph.errors import Failure

@@ -39,6 +39,11 @@ class ListWriter:
         if len(self._texts) >= PAGE_ITEMS or self._size >= PAGE_BYTES:
             await self.flush()
 
+    async def add_page(self, page: Page) -> None:
+        """Take a page as it is in the store. Raises StoreError."""
+        await self.flush()
+        self._pages.append(page)
+
     async def flush(self) -> None:
         """End the page. Raises StoreError."""
         if not self._texts:
@@ -59,6 +64,22 @@ class ListWriter:
 async def put_list(store: Store, index: Index) -> Ref:
     """Keep the index of a list. Raises StoreError."""
     return await _put(store, index, "list", index.count)
+
+
+async def put_plain(store: Store, index: Index) -> Ref:
+    """Keep the items alone, without their numbers: as a plain JSON array if they are one page. Raises StoreError."""
+    if len(index.pages) == 1:
+        return index.pages[0].items
+    return await put_list(store, dense(index)) if index.pages else await store.put_json([])
+
+
+def dense(index: Index) -> Index:
+    """The same list, its items numbered from 0 without holes. Its pages stay as they are in the store."""
+    pages, first = [], 0
+    for page in index.pages:
+        pages.append(Page(items=page.items, first=first, last=first + page.count - 1))
+        first += page.count
+    return Index(pages=pages)
 
 
 async def put_map(store: Store, output: MapOutput) -> Ref:

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterable
 from temporalio import activity
 
 from activities.evaluate import Environment
-from activities.lists import put_list
-from activities.stored import Stored, StoredList, dense
+from activities.lists import dense, put_list
+from activities.stored import Stored, StoredList
 from activities.tools import Tools
 from graph.compiled import Limits
 from graph.limits import DEFAULT_FUEL, DEFAULT_MEMORY, DEFAULT_OUTPUT_BYTES, DEFAULT_TIMEOUT_MS

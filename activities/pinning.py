@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 
 from temporalio import activity
 
 from activities.boundary import as_application_error
-from activities.evaluate import Environment
+from activities.evaluate import Environment, stored_list
 from activities.implement import Meter
-from activities.lists import ListWriter, put_list
+from activities.lists import ListWriter, put_list, texts_of
 from activities.perform import Outcome, in_time
 from activities.sources import open_items
 from activities.tools import Tools
@@ -45,18 +46,24 @@ class PinActivities:
 
     async def _pin(self, node: CompiledNode, over: Over, env: Environment) -> tuple[Index, str]:
         """The items, stored page by page; and the digest of the list's JSON text. Raises Failure, StoreError."""
-        writer = ListWriter(self._tools.store)
-        count, hashed = 0, hashlib.sha256(b"[")
-        async for item in batched(self._items(node, over, env), over.batch):
-            text = encode(item)
-            await writer.add(count, text)
-            hashed.update(b"," + text if count else text)
-            count += 1
-        if not count and not over.allow_empty:
+        store = self._tools.store
+        kept = None if over.source is not None or over.batch is not None else await stored_list(env, over.items)
+        index = kept or await self._written(node, over, env)
+        if not index.count and not over.allow_empty:
             message = f"`over` of `{node.name}` is an empty list; say `allow_empty: true` if that is right"
             raise Failure("invalid_input", message, code="empty_list")
-        hashed.update(b"]")
-        return await writer.close(), f"sha256:{hashed.hexdigest()}"
+        hashed = hashlib.sha256()
+        async for part in texts_of(store, index):
+            await asyncio.to_thread(hashed.update, part)
+        return index, f"sha256:{hashed.hexdigest()}"
+
+    async def _written(self, node: CompiledNode, over: Over, env: Environment) -> Index:
+        """The items, stored page by page. Raises Failure, StoreError."""
+        writer, count = ListWriter(self._tools.store), 0
+        async for item in batched(self._items(node, over, env), over.batch):
+            await writer.add(count, encode(item))
+            count += 1
+        return await writer.close()
 
     async def _items(self, node: CompiledNode, over: Over, env: Environment) -> AsyncIterator[JSON]:
         if over.source is not None:

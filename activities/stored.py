@@ -17,7 +17,7 @@ from activities.store import Store
 from graph.errors import Failure
 from graph.expressions import HostPlan
 from graph.limits import MIB
-from graph.lists import Index, MapOutput, Page
+from graph.lists import Index, MapOutput
 from graph.resolve import apply, fold_of, path_text, position, step_into
 from graph.values import JSON, Ref, Value, encode
 
@@ -229,15 +229,6 @@ def check_whole(size: int, name: str) -> None:
             "or map over it"
         )
         raise Failure("too_large", message, details={"size": size, "limit": WHOLE_LIMIT})
-
-
-def dense(index: Index) -> Index:
-    """The same list, its items numbered from 0 without holes. Its pages stay as they are in the store."""
-    pages, first = [], 0
-    for page in index.pages:
-        pages.append(Page(items=page.items, first=first, last=first + page.count - 1))
-        first += page.count
-    return Index(pages=pages)
 
 
 def written(plan: HostPlan) -> str:

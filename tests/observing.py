@@ -11,7 +11,8 @@ from temporalio.client import WorkflowHandle, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.store import Store
-from graph.values import JSON, Ref
+from activities.stored import load_value
+from graph.values import JSON, Ref, Value
 from runs import Runs
 
 
@@ -63,7 +64,7 @@ async def queued(runs: Runs, run: str, queue: str = "escalations") -> list[dict[
 
 async def stored(runs: Runs, ref: dict[str, Any]) -> JSON:
     """The JSON value that a reference names in the store of the shared worker."""
-    return await Store.open(str(runs.log / "store")).get_json(Ref(**ref))
+    return await load_value(Store.open(str(runs.log / "store")), Value(ref=Ref(**ref)))
 
 
 def blobs(runs: Runs) -> dict[str, bytes]:

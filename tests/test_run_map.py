@@ -6,8 +6,9 @@ from typing import Any
 
 from temporalio.client import WorkflowHandle
 
+from graph.values import digest, encode
 from mapped import history_of, scheduled
-from observing import until
+from observing import stored, until
 from runs import Runs
 from workflows import replayer
 from workflows.chunks import first_ranges, shares, split
@@ -102,3 +103,55 @@ def test_ranges_cover_all_items_once() -> None:
         ranges = first_ranges(count, concurrency)
         assert [number for start, size in ranges for number in range(start, start + size)] == list(range(count))
     assert split(10, 5, 2) == [(10, 2), (12, 2), (14, 1)]
+
+
+async def test_a_large_output_stays_in_pages_and_reads_as_a_plain_one(runs: Runs) -> None:
+    """Values, failures and escalated items are more than a page each; what follows reads them, and maps over them."""
+    node = {
+        "over": NUMBERS,
+        "value": {"number": "${item}", "third": "${item % 3}", "text": "x" * 60},
+        "accept": [{"expr": "output.number % 5 != 4"}],
+        "on_fail": ["escalate"],
+        "tolerate": {"failures": "30%"},
+    }
+    again = {"over": "${work.values}", "value": "${item.number}"}
+    told = {
+        "kinds": "${count_by(work.values, 'third')}",
+        "lost": "${len(work.failures)}",
+        "last": "${work.indexes[-1]}",
+    }
+    graph = {
+        "nodes": {
+            "work": node,
+            "again": again,
+            "told": {"value": told},
+            "total": {"value": "${sum(again.values)}"},
+            "lost": {"value": "${work.failures[0]}"},
+        },
+        "output": "${[told, total, lost, work.escalated, again.succeeded]}",
+    }
+    handle = await runs.start(graph, {"count": 12_000})
+    output = (await handle.result())["result"]
+    kept = [number for number in range(12_000) if number % 5 != 4]
+    kinds = {str(third): sum(number % 3 == third for number in kept) for third in range(3)}
+    assert output[0] == {"kinds": kinds, "lost": 2400, "last": 11_998}
+    assert output[1] == sum(kept)
+    assert {key: output[2][key] for key in ("index", "item")} == {"index": 4, "item": 4}
+    assert output[3:] == [2400, len(kept)]
+    state = await runs.query(handle.id, "state")
+    work = state["nodes"]["work"]["executions"][0]
+    whole = {
+        "values": [{"number": number, "third": number % 3, "text": "x" * 60} for number in kept],
+        "indexes": kept,
+        "failures": [dict(output[2], index=number, item=number) for number in range(4, 12_000, 5)],
+        "succeeded": 9600,
+        "failed": 0,
+        "escalated": 2400,
+        "skipped": 0,
+    }
+    assert work["attempts"][0]["output"] == digest(encode(whole))
+    (entry,) = await runs.query(handle.id, "escalations")
+    assert entry["ref"]["count"] == 2400
+    escalated = await stored(runs, entry["ref"])
+    assert [each["index"] for each in escalated] == list(range(4, 12_000, 5))
+    await runs.replays(handle)

@@ -18,11 +18,11 @@ from temporalio.testing import ActivityEnvironment
 from activities import stored as in_pages
 from activities.attempt import AttemptActivities
 from activities.evaluate import Environment, stored_list
-from activities.lists import ListWriter, get_list, put_list, put_map, read_list
+from activities.lists import ListWriter, dense, get_list, put_list, put_map, read_list
 from activities.outputs import OUTPUT_LIMITS, OutputActivities
 from activities.settings import Settings
 from activities.store import Store
-from activities.stored import StoredList, StoredMap, dense, load_value, recognise, resolve_stored
+from activities.stored import StoredList, StoredMap, load_value, recognise, resolve_stored
 from activities.tools import Tools
 from graph.compile import compile_graph
 from graph.errors import Failure
