@@ -64,6 +64,7 @@ async def bench() -> AsyncIterator[Bench]:
             environment = server.environment | {
                 "PYTHONPATH": str(ROOT),
                 "FERRATA_STORE": str(Path(folder, "store")),
+                "FERRATA_READ": folder,
                 "FERRATA_TASK_QUEUE": FERRATA,
                 "FERRATA_PROCESSES": str(PROCESSES),
             }

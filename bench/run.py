@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.by_hand import SCRIPT, FanOut, Sequence
 from bench.harness import EAGER, Bench, bench, machine, paired, seconds
+from bench.large import large
 from bench.map import items
 from bench.queries import queries
 from bench.recovery import recovery
@@ -62,6 +63,7 @@ CASES: dict[str, Callable[[Bench, int], Awaitable[dict[str, Any]]]] = {
     "fanout": fanout,
     "replay": replay,
     "map": items,
+    "large": large,
     "queries": queries,
     "recovery": recovery,
 }

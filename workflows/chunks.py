@@ -34,7 +34,7 @@ TIME = 3_000
 """Milliseconds after which a chunk begins no further item."""
 MOST_CHUNKS = 500
 """So many chunks are enough for any map: the more items there are, the more each takes in any case."""
-LARGEST = 50_000
+LARGEST = 10_000
 """Items of a chunk."""
 GATHERED = 1_000
 """Items that come back are sent out again once there are so many, or nothing else is left to do."""
