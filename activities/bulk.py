@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from activities.evaluate import Environment, sandbox_limits
 from activities.perform import check_size
@@ -22,8 +22,8 @@ from graph.planning import is_pure
 from graph.resolve import resolve
 from graph.values import JSON, KIB, check_depth, encode
 
-OWN: Final = frozenset({"item", "index", "output"})
-"""Names whose values differ from item to item."""
+OWN: Final = frozenset({"item", "index"})
+"""Names whose values differ from item to item in a map."""
 MOST_AT_ONCE: Final = 128
 """Items of one call into the sandbox."""
 MOST_BYTES: Final = 256 * KIB
@@ -36,18 +36,27 @@ LEAST_PATIENCE: Final = 0.25
 """Seconds that such a call may take in any case."""
 
 
+class Case(NamedTuple):
+    """One of many: its own names with their values, and how many bytes of JSON these take, about."""
+
+    names: dict[str, JSON]
+    size: int
+
+
 @dataclass(frozen=True)
 class Settled:
-    """An item's accepted output as JSON text; None: its guard was false."""
+    """An accepted output, and its JSON text; None: the guard was false."""
 
-    text: bytes | None
+    output: JSON = None
+    text: bytes | None = None
 
 
 @dataclass
 class Together:
-    """Expressions evaluated for many items at once. Those that name no item have their ``constants``; ``shared`` is
-    what the others read beside the item's own names, as the JSON text of an object."""
+    """Expressions evaluated for many items at once. Those that read none of the names that differ, ``varying``, have
+    their ``constants``; ``shared`` is what the others read beside those names, as the JSON text of an object."""
 
+    varying: frozenset[str]
     own: list[Expression]
     guests: list[Expression]
     constants: dict[str, JSON]
@@ -55,15 +64,16 @@ class Together:
     sandbox: Callable[..., tuple[list[Sequence[JSON] | None], int]]
 
     @classmethod
-    async def prepare(cls, expressions: Sequence[Expression], env: Environment) -> Together:
+    async def prepare(cls, expressions: Sequence[Expression], env: Environment, own: frozenset[str]) -> Together:
         """Evaluate what is the same for all items. Raises Failure, StoreError."""
-        varying = [e for e in expressions if OWN & {reference.root for reference in e.references}]
+        varying = [e for e in expressions if own & {reference.root for reference in e.references}]
         guests = [e for e in varying if e.host is None]
         return cls(
+            varying=own,
             own=[e for e in varying if e.host is not None],
             guests=guests,
             constants=await env.evaluate([e for e in expressions if e not in varying]),
-            shared=await env.scope_text(guests, without=OWN),
+            shared=await env.scope_text(guests, without=own),
             sandbox=env.tools.sandbox.evaluate_many,
         )
 
@@ -73,7 +83,7 @@ class Together:
         """The values by expression for each scope, or None. Raises Failure, Cancelled."""
         found: Sequence[Sequence[JSON] | None] = [()] * len(scopes)
         if self.guests:
-            names = {r.root for e in self.guests for r in e.references} & OWN
+            names = {r.root for e in self.guests for r in e.references} & self.varying
             text = encode([{name: scope[name] for name in names} for scope in scopes])
             found, _ = self.sandbox([e.text for e in self.guests], self.shared, text, limits, cancel=cancel)
         for scope, values in zip(scopes, found, strict=True):
@@ -100,8 +110,10 @@ class Bulk:
         node: CompiledNode,
         implementation: Implementation,
         env: Environment,
+        template: JSON,
+        guard: str | None,
         *,
-        guard: Together,
+        guards: Together,
         bindings: Together,
         checks: Together,
     ) -> None:
@@ -110,9 +122,8 @@ class Bulk:
         self._limits = sandbox_limits(env.limits)
         self._schemas = [compiled(check.schema_) for check in node.checks if isinstance(check, SchemaCheck)]
         self._conditions = conditions(node)
-        self._guard = guard_of(node)
-        self._template = template_of(node, implementation)
-        self._guards, self._bindings, self._checks = guard, bindings, checks
+        self._guard, self._template = guard, template
+        self._guards, self._bindings, self._checks = guards, bindings, checks
         script = implementation.script
         self._script = env.tools.sandbox.script(script.text, script.file, script.line) if script else None
         self._size = 1
@@ -121,19 +132,36 @@ class Bulk:
         self._fuel = 0
 
     @classmethod
-    async def prepare(cls, node: CompiledNode, implementation: Implementation, env: Environment) -> Bulk | None:
-        """Ready for items of ``node``; None if what it does can't be done for several at once. Raises StoreError."""
+    async def prepare(
+        cls,
+        node: CompiledNode,
+        implementation: Implementation,
+        env: Environment,
+        *,
+        own: frozenset[str],
+        guard: str | None,
+        default: str,
+    ) -> Bulk | None:
+        """Ready for cases of ``node``, whose ``own`` names differ; None if what it does can't be done for several at
+        once. ``guard`` is evaluated for each; ``default`` names the value that is the input when none is written.
+
+        Raises:
+            StoreError: any of its codes.
+        """
         if not serves(node, implementation):
             return None
-        guard = guard_of(node)
+        template = template_of(node, implementation, default)
+        with_output = own | {"output"}
         try:
             return cls(
                 node,
                 implementation,
                 env,
-                guard=await Together.prepare([parse_expression(guard)] if guard else [], env),
-                bindings=await Together.prepare(expressions_in(template_of(node, implementation)), env),
-                checks=await Together.prepare([parse_expression(text) for text in conditions(node)], env),
+                template,
+                guard,
+                guards=await Together.prepare([parse_expression(guard)] if guard else [], env, own),
+                bindings=await Together.prepare(expressions_in(template), env, own),
+                checks=await Together.prepare([parse_expression(text) for text in conditions(node)], env, with_output),
             )
         except Failure:  # each item will say so
             return None
@@ -148,8 +176,8 @@ class Bulk:
         fuel, self._fuel = self._fuel, 0
         return fuel
 
-    def attempt(self, items: Sequence[tuple[int, JSON]], seconds: float, cancel: Cancel) -> list[Settled | None]:
-        """Attempt items (number and value), in order, until ``seconds`` are over: what came of those that were begun.
+    def attempt(self, items: Sequence[Case], seconds: float, cancel: Cancel) -> list[Settled | None]:
+        """Attempt items, in order, until ``seconds`` are over: what came of those that were begun.
         None: it needs an attempt of its own.
 
         Raises:
@@ -169,7 +197,7 @@ class Bulk:
                 self._size = max(1, self._size // 2)
         return done
 
-    def _together(self, items: Sequence[tuple[int, JSON]], cancel: Cancel) -> list[Settled | None]:
+    def _together(self, items: Sequence[Case], cancel: Cancel) -> list[Settled | None]:
         """Attempt items in one go; if that meets a limit, in two, and so on."""
         try:
             return self._attempt(items, self._patient(len(items)), cancel)
@@ -185,12 +213,10 @@ class Bulk:
         seconds = max(LEAST_PATIENCE, PATIENCE * self._each * count)
         return replace(self._limits, timeout=min(self._limits.timeout, seconds))
 
-    def _attempt(
-        self, items: Sequence[tuple[int, JSON]], limits: SandboxLimits, cancel: Cancel
-    ) -> list[Settled | None]:
+    def _attempt(self, items: Sequence[Case], limits: SandboxLimits, cancel: Cancel) -> list[Settled | None]:
         """Guards, bindings, work and checks, each for all items that got so far. Raises Failure, Cancelled."""
         settled: list[Settled | None] = [None] * len(items)
-        scopes = [{"item": value, "index": number} for number, value in items]
+        scopes = [item.names for item in items]
         places = list(range(len(items)))
         if self._guard is not None:
             places = []
@@ -199,14 +225,14 @@ class Bulk:
                 if holds is True:
                     places.append(place)
                 elif holds is False:
-                    settled[place] = Settled(None)
+                    settled[place] = Settled()
         outputs = self._outputs(places, scopes, limits, cancel)
         valid = [(place, output, text) for place, output in outputs if (text := self._valid(output)) is not None]
         checked = [{**scopes[place], "output": output} for place, output, _ in valid]
         verdicts = self._checks.evaluate(checked, limits, cancel)
-        for (place, _, text), values in zip(valid, verdicts, strict=True):
+        for (place, output, text), values in zip(valid, verdicts, strict=True):
             if values is not None and all(values[condition] is True for condition in self._conditions):
-                settled[place] = Settled(text)
+                settled[place] = Settled(output, text)
         return settled
 
     def _outputs(
@@ -243,26 +269,19 @@ class Bulk:
 
 
 def serves(node: CompiledNode, implementation: Implementation) -> bool:
-    """Whether items of ``node`` can be attempted together."""
+    """Whether cases of ``node`` can be attempted together, if they may share an instance of the sandbox."""
     return (
         is_pure(implementation)
         and node.repeat is None
-        and node.over is not None
-        and node.over.isolation == "shared"
         and all(isinstance(check, SchemaCheck | ExprCheck) for check in node.checks)
     )
 
 
-def guard_of(node: CompiledNode) -> str | None:
-    """The guard, if it is to be evaluated for each item."""
-    return node.when if node.over is not None and node.over.guard_per_item else None
-
-
-def template_of(node: CompiledNode, implementation: Implementation) -> JSON:
-    """The template of an item's input; of a value, that itself."""
+def template_of(node: CompiledNode, implementation: Implementation, default: str) -> JSON:
+    """The template of an input; of a value, that itself."""
     if implementation.kind == "value":
         return implementation.value
-    return node.input if node.has_input else "${item}"
+    return node.input if node.has_input else f"${{{default}}}"
 
 
 def conditions(node: CompiledNode) -> list[str]:
@@ -270,10 +289,10 @@ def conditions(node: CompiledNode) -> list[str]:
     return [check.expr for check in node.checks if isinstance(check, ExprCheck)]
 
 
-def _at_most(items: Sequence[tuple[int, JSON]], size: int) -> Sequence[tuple[int, JSON]]:
+def _at_most(items: Sequence[Case], size: int) -> Sequence[Case]:
     """The first items whose JSON has so many bytes together, and one in any case."""
     for count, item in enumerate(items):
-        size -= len(encode(item[1]))
+        size -= item.size
         if size < 0:
             return items[: max(1, count)]
     return items

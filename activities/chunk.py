@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from temporalio import activity
@@ -17,22 +18,22 @@ from temporalio.client import AsyncActivityHandle
 from temporalio.service import RPCError
 
 from activities.boundary import worker_stops
-from activities.bulk import Bulk
+from activities.bulk import MOST_AT_ONCE, OWN, Bulk, Case
 from activities.evaluate import Environment
-from activities.implement import Feedback
 from activities.items import Item
 from activities.lists import get_list, pick, read_list
 from activities.perform import Try, perform
 from activities.pinning import map_of
 from activities.results import Results
 from activities.store import StoreError
+from activities.subgraph import ItemGraph, Later, Passage
 from activities.tools import Tools
 from graph.compiled import CompiledNode
 from graph.ladder import Attempt as Step
 from graph.ladder import Escalation
 from graph.limits import MIB
 from graph.state import Usage
-from graph.values import JSON, Ref
+from graph.values import JSON, Ref, encode
 from graph.wire import CHUNK, REROUTE_CHUNK, ChunkRequest, ChunkResult, FailureRecord
 
 SAVED_EVERY: Final = 0.8
@@ -88,6 +89,8 @@ class Chunk:
         self._saves: list[Ref] = []
         self._places = asyncio.Semaphore(request.concurrency or map_of(node).concurrency)
         self._bulks: dict[int, Bulk | None] = {}
+        self._graphs: dict[int, ItemGraph] = {}
+        self._passages: dict[int, Passage] = {}
         self._all_begun = False
         self._under_way: dict[int, Item] = {}
         """Items that were begun and have not concluded."""
@@ -103,6 +106,9 @@ class Chunk:
         for ref in self._saves:
             self._results.restore(await self._tools.store.get_json(ref))
         self._begun = len(self._results.concluded)
+        own = self._node.implementations[0]
+        if own.kind == "graph" and (await self._graph(0)).pure:
+            self._places = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def work(self) -> None:
         """Attempt the items until all are done or it is time to end. Raises StoreError."""
@@ -116,6 +122,8 @@ class Chunk:
             saving.cancel()
             with suppress(asyncio.CancelledError):
                 await saving
+            for graph in self._graphs.values():
+                await graph.close()
             for bulk in self._bulks.values():
                 if bulk is not None:
                     bulk.close()
@@ -124,6 +132,7 @@ class Chunk:
         """What came of the chunk. Raises StoreError."""
         rest = None if self._all_begun else await self._leave()
         for item in self._under_way.values():
+            self._note_passage(item)
             self._results.back(item)
         return ChunkResult(
             results=await self._results.part(self._tools.store),
@@ -189,23 +198,40 @@ class Chunk:
             async for number, value in read_list(store, index, request.start):
                 if number >= end:
                     return
-                yield Item.fresh(self._node, number, value)
+                told = self._results.under_way.get(number)
+                yield Item.restored(self._node, value, told) if told else Item.fresh(self._node, number, value)
             return
         standing: dict[int, dict[str, Any]] = {}
         for ref in request.pending:
             standing.update({each["index"]: each for each in await store.get_json(ref)})
+        standing.update({number: told for number, told in self._results.under_way.items() if number in standing})
         async for number, value in pick(store, index, sorted(standing)):
             yield Item.restored(self._node, value, standing[number])
 
     async def _bulk(self, item: Item) -> Bulk | None:
         """What attempts items together as ``item`` is to be attempted; None if it must be alone."""
-        step = item.next
-        if item.feedback is not None or (step.fuel, step.memory) != (1.0, 1.0):
+        node, step, over = self._node, item.at.next, map_of(self._node)
+        if over.isolation == "item" or item.at.feedback is not None or (step.fuel, step.memory) != (1.0, 1.0):
             return None
         number = step.implementation
         if number not in self._bulks:
-            self._bulks[number] = await Bulk.prepare(self._node, self._node.implementations[number], self._env)
+            guard = node.when if over.guard_per_item else None
+            self._bulks[number] = await Bulk.prepare(
+                node, node.implementations[number], self._env, own=OWN, guard=guard, default="item"
+            )
         return self._bulks[number]
+
+    async def _graph(self, number: int) -> ItemGraph:
+        """The graph that implementation ``number`` is."""
+        if number not in self._graphs:
+            parent = await self._tools.graph(self._request.scope.graph)
+            ref = parent.refs[self._node.implementations[number].graph or ""]
+            shared = map_of(self._node).isolation == "shared"
+            self._graphs[number] = await ItemGraph.prepare(self._tools, ref, self._spend, shared=shared)
+        return self._graphs[number]
+
+    def _spend(self, usage: Usage, fuel: int) -> None:
+        self._results.spend(usage, fuel, None)
 
     async def _begin(self, items: Sequence[Item], group: asyncio.TaskGroup) -> None:
         """Begin items by themselves, each once there is a place for it."""
@@ -219,8 +245,8 @@ class Chunk:
         """Attempt items at once; gives those that weren't begun."""
         async with self._tools.bulks:
             begun = time.monotonic()
-            numbered = [(item.number, item.value) for item in items]
-            settled = await self._tools.in_guest_thread(lambda cancel: bulk.attempt(numbered, SLICE, cancel))
+            cases = [Case({"item": item.value, "index": item.number}, len(encode(item.value))) for item in items]
+            settled = await self._tools.in_guest_thread(lambda cancel: bulk.attempt(cases, SLICE, cancel))
             self._spent += time.monotonic() - begun
         ran = any(outcome is not None and outcome.text is not None for outcome in settled)
         self._results.spend(Usage(), bulk.take_fuel(), bulk.implementation.id if ran else None)
@@ -248,12 +274,22 @@ class Chunk:
     async def _climb(self, item: Item) -> None:
         node, results = self._node, self._results
         scope = self._env.within(item=item.value, index=item.number)
-        guard = map_of(node).guard_per_item and item.attempts == 0
+        guard = map_of(node).guard_per_item and item.at.attempts == 0
         while True:
-            step = item.next
-            attempt = Try(step.implementation, item.feedback, step.fuel, step.memory)
-            outcome = await perform(node, scope, attempt, guard=guard, default="item")
-            item.attempts += 1
+            step = item.at.next
+            attempt = Try(step.implementation, item.at.feedback, step.fuel, step.memory)
+            graph = None
+            if node.implementations[step.implementation].kind == "graph":
+                graph = (await self._passage(item, step.implementation)).run
+            try:
+                outcome = await perform(node, scope, attempt, guard=guard, default="item", graph=graph)
+            except Later as later:
+                item.at.next = replace(step, delay=later.delay)
+                self._note_passage(item)
+                results.back(item)
+                return
+            item.at.attempts += 1
+            self._leave_passage(item)
             ran = outcome.meter.ran or node.implementations[step.implementation].id
             results.spend(outcome.meter.usage, outcome.meter.fuel, ran if outcome.input is not None else None)
             if outcome.skipped:
@@ -262,25 +298,39 @@ class Chunk:
             if outcome.failure is None:
                 results.succeeded(item.number, outcome.data)
                 return
-            failed = outcome.record()
-            code = outcome.failure.code
-            item.note(code, failed.message)
-            following = item.climb.next(failed.failure_class, code)
+            failed, code, following = await item.at.failed(outcome, self._tools.store)
             if not isinstance(following, Step):
                 queue = following.queue if isinstance(following, Escalation) else None
                 results.lost(item.number, told(item, code, failed, queue))
                 return
-            item.next = following
-            item.feedback = await self._feedback(following, code, failed)
             if following.rung == "reroute" or following.delay:
                 results.back(item)
                 return
 
-    async def _feedback(self, step: Step, code: str, failed: FailureRecord) -> Feedback | None:
-        if not step.feedback:
-            return None
-        rejected = await self._tools.store.get_json(failed.rejected) if failed.rejected else None
-        return Feedback(code, failed.message, rejected)
+    async def _passage(self, item: Item, implementation: int) -> Passage:
+        """The way of an item through its graph, from where it stands."""
+        run = self._request.scope.run
+        passage = Passage(
+            await self._graph(implementation),
+            run.model_copy(update={"id": f"{run.id}/{self._node.name}/{item.number}"}),
+            item.within,
+            settled=self._results.changed,
+        )
+        self._passages[item.number] = passage
+        return passage
+
+    def _note_passage(self, item: Item) -> None:
+        """Keep where an item is within its graph, for whoever goes on with it."""
+        passage = self._passages.pop(item.number, None)
+        item.within = passage.to_json() if passage is not None else None
+
+    def _leave_passage(self, item: Item) -> None:
+        """An item's attempt at its graph ended."""
+        passage = self._passages.pop(item.number, None)
+        item.within = None
+        if passage is not None:
+            self._results.passed(item.number, passage.told())
+            self._results.escalated(item.number, [{**told, "item": item.value} for told in passage.escalated])
 
     async def _save_often(self) -> None:
         """Save what concluded, again and again, so that the next try of this activity knows it. A heartbeat of our own,
@@ -296,7 +346,12 @@ class Chunk:
                 activity.logger.warning("what concluded will be saved later: %s", error.message)
 
     async def _save(self, handle: AsyncActivityHandle) -> None:
-        saved = await self._results.save(self._tools.store)
+        under_way = [
+            {**item.standing(), "within": self._passages[item.number].to_json()}
+            for item in self._under_way.values()
+            if item.number in self._passages
+        ]
+        saved = await self._results.save(self._tools.store, under_way)
         if saved is None:
             return
         self._saves.append(saved)
@@ -317,8 +372,8 @@ def told(item: Item, code: str, failed: FailureRecord, queue: str | None) -> dic
         "code": code,
         "reason": failed.message,
         "check": failed.check,
-        "attempts": item.attempts,
+        "attempts": item.at.attempts,
         "rejected": failed.rejected.model_dump() if failed.rejected else None,
-        "history": item.history,
+        "history": item.at.history,
         "item": item.value,
     }

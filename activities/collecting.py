@@ -57,7 +57,8 @@ class CollectActivities:
         folded = [ref for stored in request.folded for ref in await store.get_json(stored)]
         refs = [*map(Ref.model_validate, folded), *request.results]
         parts = [Part.model_validate_json(await store.get(ref)) for ref in refs]
-        lost = await Lost.of(store, [part.lost for part in parts])
+        lost = await Lost.of(store, [part.lost for part in parts], [part.escalated for part in parts])
+        passed = await merge(store, [part.passed for part in parts])
         values = await merge(store, [part.values for part in parts])
         output = MapOutput(
             values=values,
@@ -76,6 +77,7 @@ class CollectActivities:
             error=map_error(node, counts, lost),
             escalated={name: await put_plain(store, queue) for name, queue in lost.queues.items()},
             samples=lost.samples,
+            passed=await put_plain(store, passed) if passed.pages else None,
         )
 
 
@@ -105,11 +107,10 @@ class Lost:
     first: dict[str, Any] | None
 
     @classmethod
-    async def of(cls, store: Store, lists: Sequence[Index]) -> Lost:
-        """Of the lists that the chunks kept. Raises StoreError."""
+    async def of(cls, store: Store, lists: Sequence[Index], within: Sequence[Index]) -> Lost:
+        """Of the lists that the chunks kept: of items, and of nodes ``within`` items' graphs. Raises StoreError."""
         failures = ListWriter(store)
-        queues: dict[str, ListWriter] = {}
-        beginnings: dict[str, list[dict[str, Any]]] = {}
+        queues = Queues(store)
         counts: Counter[str] = Counter()
         first: dict[str, Any] | None = None
         async for number, each in in_order(store, lists):
@@ -118,18 +119,40 @@ class Lost:
             await failures.add(number, encode({key: each[key] for key in FAILURE_KEYS}))
             if each["status"] != "escalated":
                 continue
-            name, entry = each["queue"], {key: each[key] for key in ESCALATED_KEYS}
-            await queues.setdefault(name, ListWriter(store)).add(number, encode(entry))
-            beginning = beginnings.setdefault(name, [])
-            if len(beginning) < SAMPLE:
-                beginning.append(entry)
+            await queues.add(each["queue"], {key: each[key] for key in ESCALATED_KEYS})
+        async for _, told in in_order(store, within):
+            for each in told:
+                await queues.add(each.pop("queue"), each)
         return cls(
             failures=await failures.close(),
-            queues={name: await queue.close() for name, queue in queues.items()},
-            samples={name: sample(beginning) for name, beginning in beginnings.items()},
+            queues=await queues.close(),
+            samples={name: sample(beginning) for name, beginning in queues.beginnings.items()},
             counts=counts,
             first=first,
         )
+
+
+class Queues:
+    """What is handed over to each queue, written as lists; ``beginnings`` are the first few of each."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._writers: dict[str, ListWriter] = {}
+        self._counts: Counter[str] = Counter()
+        self.beginnings: dict[str, list[dict[str, Any]]] = {}
+
+    async def add(self, queue: str, entry: dict[str, Any]) -> None:
+        """Hand something over to ``queue``. Raises StoreError."""
+        writer = self._writers.setdefault(queue, ListWriter(self._store))
+        await writer.add(self._counts[queue], encode(entry))
+        self._counts[queue] += 1
+        beginning = self.beginnings.setdefault(queue, [])
+        if len(beginning) < SAMPLE:
+            beginning.append(entry)
+
+    async def close(self) -> dict[str, Index]:
+        """The lists. Raises StoreError."""
+        return {queue: await writer.close() for queue, writer in self._writers.items()}
 
 
 def sample(entries: list[dict[str, Any]]) -> list[dict[str, JSON]]:

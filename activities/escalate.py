@@ -14,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.evaluate import Environment
 from activities.perform import bind_input
 from activities.tools import Tools
+from graph.compiled import CompiledNode
 from graph.errors import Failure
 from graph.values import KIB, Value
 from graph.wire import ESCALATE, ESCALATION_QUEUE, Entry, EscalateRequest
@@ -34,7 +35,8 @@ class EscalateActivities:
         await self._see_queue(request.queue)
         entry = request.entry
         if entry.ref is None:
-            entry.input = await self._input(request)
+            node = await self._tools.node(request.scope.graph, request.entry.node)
+            entry.input = await input_for_people(node, Environment(self._tools, request.scope, node.limits))
         await self._tools.client.start_workflow(
             ESCALATION_QUEUE,
             id=request.queue,
@@ -64,17 +66,16 @@ class EscalateActivities:
                 "invalid_input", f"{message}: give it another id, or the queue another name", code="not_a_queue"
             )
 
-    async def _input(self, request: EscalateRequest) -> Value | None:
-        """The node's input, verbatim: of an activity with arguments, these. None if it has none (a map, a value), or
-        if it couldn't be bound: that is why the node failed."""
-        node = await self._tools.node(request.scope.graph, request.entry.node)
-        own = node.implementations[0]
-        if node.over is not None or own.kind == "value":
-            return None
-        env = Environment(self._tools, request.scope, node.limits)
-        args = own.activity.args if own.activity else None
-        try:
-            input = await bind_input(node, env, "input") if args is None else await env.bind(args)
-            return await self._tools.store.as_value(input, HEADER_LIMIT)
-        except Failure:
-            return None
+
+async def input_for_people(node: CompiledNode, env: Environment) -> Value | None:
+    """The node's input, verbatim: of an activity with arguments, these. None if it has none (a map, a value), or if it
+    couldn't be bound: that is why the node failed. Raises StoreError."""
+    own = node.implementations[0]
+    if node.over is not None or own.kind == "value":
+        return None
+    args = own.activity.args if own.activity else None
+    try:
+        input = await bind_input(node, env, "input") if args is None else await env.bind(args)
+        return await env.tools.store.as_value(input, HEADER_LIMIT)
+    except Failure:
+        return None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from activities.checks import read_json
 from activities.evaluate import Environment, sandbox_limits
@@ -16,6 +18,9 @@ from graph.errors import Failure
 from graph.nearest import suggest
 from graph.state import Usage
 from graph.values import JSON, encode
+
+RunsGraph: TypeAlias = Callable[[JSON], Awaitable[JSON]]
+"""Runs a child graph on its input, and gives its output."""
 
 
 @dataclass
@@ -54,6 +59,7 @@ class Work:
     meter: Meter
     rejected: list[JSON]
     """Takes an answer that can't be used, for whoever is shown what was rejected."""
+    graph: RunsGraph | None = None
 
     async def run(self, input: JSON, previous: JSON = None) -> JSON:
         """The output for ``input``; ``previous`` is a loop's output before this one. Raises Failure."""
@@ -69,6 +75,8 @@ class Work:
             self.meter.ran = f"function:{self.env.tools.functions.identity(implementation.function)}"
             # A copy, since a function may change what it is given: checks and later attempts see the original.
             return await self.env.tools.functions.call(implementation.function, json.loads(encode(input)), feedback)
+        if implementation.kind == "graph" and self.graph is not None:
+            return await self.graph(input)
         raise Failure("unsupported", f"an implementation of kind `{implementation.kind}` can't run in an attempt")
 
     async def _script(self, input: JSON) -> JSON:

@@ -30,6 +30,14 @@ def check_input(graph: CompiledGraph, input: JSON) -> JSON:
         # No input at all counts as an empty object, if that is what the schema wants.
         filled = {**defaults, **(input or {})}
         input = filled if input is not None or schema.get("type") == "object" else input
+    if not compiled(schema).is_valid(input):
+        raise LoadError(violations(schema, input))
+    encode(input)
+    return input
+
+
+def violations(schema: JSON, input: JSON) -> list[Problem]:
+    """What is wrong with an input, the first 50."""
     problems = [
         Problem(
             code="invalid_input",
@@ -38,7 +46,4 @@ def check_input(graph: CompiledGraph, input: JSON) -> JSON:
         )
         for error in compiled(schema).slow.iter_errors(input)
     ]
-    if problems:
-        raise LoadError(problems[:50])
-    encode(input)
-    return input
+    return problems[:50]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from activities.checks import run_checks
 from activities.evaluate import Environment
-from activities.implement import Feedback, Meter, Work
+from activities.implement import Feedback, Meter, RunsGraph, Work
 from activities.places import clock
 from activities.store import StoreError
 from activities.tools import Tools
@@ -65,10 +65,14 @@ class Outcome:
         )
 
 
-async def perform(node: CompiledNode, env: Environment, attempt: Try, *, guard: bool, default: str) -> Outcome:
-    """Make one attempt. Failures come back in the outcome; only cancellation and a store that is down are raised.
+async def perform(
+    node: CompiledNode, env: Environment, attempt: Try, *, guard: bool, default: str, graph: RunsGraph | None = None
+) -> Outcome:
+    """Make one attempt. Failures come back in the outcome; only cancellation, a store that is down and what ``graph``
+    raises beside failures are raised.
 
-    ``guard``: evaluate `when` too. ``default`` names the value that is the input when none is written.
+    ``guard``: evaluate `when` too. ``default`` names the value that is the input when none is written. ``graph`` runs
+    the child graph of a `graph` node.
     """
     outcome = Outcome(Meter())
     rejected: list[JSON] = []
@@ -77,7 +81,7 @@ async def perform(node: CompiledNode, env: Environment, attempt: Try, *, guard: 
             if guard and node.when is not None and not await env.condition(node.when, "the guard"):
                 outcome.skipped = True
                 return outcome
-            await _work(node, env, attempt, default, outcome, rejected)
+            await _work(node, env, attempt, default, outcome, rejected, graph)
     except Failure as failure:
         outcome.failure = failure
     except StoreError as error:
@@ -109,21 +113,32 @@ async def in_time(node: CompiledNode) -> AsyncIterator[None]:
     limit = min(node.limits.timeout, MAX_TIMEOUT_MS)  # a wait's timeout may be longer, but not that of work
     try:
         async with asyncio.timeout(limit / 1000) as timeout:
-            clock.set(timeout)
-            yield
+            token = clock.set(timeout)
+            try:
+                yield
+            finally:
+                clock.reset(token)
     except TimeoutError:
         message = f"the attempt took longer than its timeout of {format_duration(limit)}"
         raise Failure("timeout", message, details={"timeout": limit}) from None
 
 
 async def _work(
-    node: CompiledNode, env: Environment, attempt: Try, default: str, outcome: Outcome, rejected: list[JSON]
+    node: CompiledNode,
+    env: Environment,
+    attempt: Try,
+    default: str,
+    outcome: Outcome,
+    rejected: list[JSON],
+    graph: RunsGraph | None,
 ) -> None:
     implementation = node.implementations[attempt.implementation]
     # A value node has bindings, no input: its checks see what stands for it.
     original = await bind_input(node, env, default) if implementation.kind != "value" else None
     outcome.input = digest(encode(original))
-    work = Work(node, implementation, env, attempt.feedback, attempt.fuel, attempt.memory, outcome.meter, rejected)
+    work = Work(
+        node, implementation, env, attempt.feedback, attempt.fuel, attempt.memory, outcome.meter, rejected, graph
+    )
     output, rounds = await work.run(original), 1
     if node.repeat is not None:
         while check_size(node, output) and not await loop_ends(node.repeat.until, env, output):

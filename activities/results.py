@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from activities.items import Item
@@ -17,11 +18,14 @@ from graph.wire import PendingItems
 
 class Part(Compact):
     """A chunk's results in the store: the values of items that succeeded, what is to be told of those that failed or
-    were escalated, both in the order of their numbers, and how many were skipped."""
+    were escalated, both in the order of their numbers, and how many were skipped. Of items that pass through a graph:
+    what its nodes came to (``passed``), and those of its nodes that were ``escalated``, a list for each item."""
 
     values: Index
     lost: Index
     skipped: int = 0
+    passed: Index = Index()
+    escalated: Index = Index()
 
 
 class Results:
@@ -32,12 +36,18 @@ class Results:
         self._lost: dict[int, dict[str, JSON]] = {}
         self._skipped: list[int] = []
         self._back: dict[int, dict[str, JSON]] = {}
+        self._passed: dict[int, dict[str, JSON]] = {}
+        self._escalated: dict[int, list[dict[str, JSON]]] = {}
+        self.under_way: dict[int, dict[str, JSON]] = {}
+        """Where items stand within their graphs that were in the midst of them when the chunk was lost."""
+        self._moved = False
         self.usage = Usage()
         self.fuel = 0
         self.ran: dict[str, None] = {}
         self.size = 0
         """Bytes of the values."""
         self._unsaved: list[int] = []
+        self._under_way: list[dict[str, JSON]] = []
 
     @property
     def concluded(self) -> frozenset[int]:
@@ -64,6 +74,19 @@ class Results:
         self._lost[number] = {"index": number, **told}
         self._unsaved.append(number)
 
+    def passed(self, number: int, nodes: dict[str, JSON]) -> None:
+        """What the nodes of an item's graph came to, in its last attempt."""
+        self._passed[number] = {"index": number, "nodes": nodes}
+
+    def escalated(self, number: int, told: Sequence[dict[str, JSON]]) -> None:
+        """What people may want to know of nodes of an item's graph that were escalated."""
+        if told:
+            self._escalated.setdefault(number, []).extend({"index": number, **each} for each in told)
+
+    def changed(self) -> None:
+        """An item got further within its graph."""
+        self._moved = True
+
     def skipped(self, number: int) -> None:
         """An item's guard was false."""
         self._skipped.append(number)
@@ -81,11 +104,14 @@ class Results:
         if ran is not None and len(self.ran) < MOST_RAN:
             self.ran[ran] = None
 
-    async def save(self, store: Store) -> Ref | None:
-        """Store what was added since the last time; None if nothing was. Raises StoreError."""
+    async def save(self, store: Store, under_way: Sequence[dict[str, JSON]] = ()) -> Ref | None:
+        """Store what was added since the last time, and how far the items ``under_way`` are; None if nothing changed.
+        Raises StoreError."""
         numbers = list(self._unsaved)
-        if not numbers:
+        if not numbers and not self._moved:
             return None
+        self._moved = False
+        self._under_way = list(under_way)
         saved = await self._save(store, numbers)
         del self._unsaved[: len(numbers)]
         return saved
@@ -104,6 +130,9 @@ class Results:
             "lost": [self._lost[number] for number in numbers if number in self._lost],
             "back": [self._back[number] for number in numbers if number in self._back],
             "skipped": [number for number in numbers if number in skipped],
+            "passed": [self._passed[number] for number in numbers if number in self._passed],
+            "escalated": [told for number in numbers for told in self._escalated.get(number, [])],
+            "under_way": self._under_way,
             "usage": self.usage.to_json(),
             "fuel": self.fuel,
             "ran": list(self.ran),
@@ -119,18 +148,27 @@ class Results:
         for standing in saved["back"]:
             self._back[standing["index"]] = standing
         self._skipped += saved["skipped"]
+        for told in saved.get("passed", []):
+            self._passed[told["index"]] = told
+        for told in saved.get("escalated", []):
+            self._escalated.setdefault(told["index"], []).append(told)
+        self.under_way = {told["index"]: told for told in saved.get("under_way", [])}
         self.usage, self.fuel = Usage.from_json(saved["usage"]), saved["fuel"]
         self.ran = dict.fromkeys(saved["ran"])
         self._unsaved = []
 
     async def part(self, store: Store) -> Ref:
         """Store all that concluded. Raises StoreError."""
-        values, lost = ListWriter(store), ListWriter(store)
+        values = ListWriter(store)
         for number in sorted(self._values):
             await values.add(number, self._values[number])
-        for number in sorted(self._lost):
-            await lost.add(number, encode(self._lost[number]))
-        part = Part(values=await values.close(), lost=await lost.close(), skipped=len(self._skipped))
+        part = Part(
+            values=await values.close(),
+            lost=await written(store, self._lost),
+            skipped=len(self._skipped),
+            passed=await written(store, self._passed),
+            escalated=await written(store, self._escalated),
+        )
         return await store.put(part.model_dump_json().encode())
 
     async def pending(self, store: Store) -> list[PendingItems]:
@@ -148,3 +186,11 @@ class Results:
             )
             for group in groups.values()
         ]
+
+
+async def written(store: Store, told: Mapping[int, JSON]) -> Index:
+    """What is told of some items, as a list. Raises StoreError."""
+    writer = ListWriter(store)
+    for number in sorted(told):
+        await writer.add(number, encode(told[number]))
+    return await writer.close()

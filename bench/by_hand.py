@@ -76,6 +76,33 @@ class Items:
         return len(await asyncio.gather(*(one(number) for number in range(count))))
 
 
+@workflow.defn
+class Three:
+    """Three activities one after another: what a small graph does for one item."""
+
+    @workflow.run
+    async def run(self, number: int) -> Any:
+        value: Any = {"n": number}
+        for _ in range(3):
+            value = await step(value)
+        return value
+
+
+@workflow.defn
+class Children:
+    """One child workflow of three activities for each of ``count`` items, 50 at once."""
+
+    @workflow.run
+    async def run(self, count: int) -> int:
+        places = asyncio.Semaphore(ITEMS_WINDOW)
+
+        async def one(number: int) -> Any:
+            async with places:
+                return await workflow.execute_child_workflow(Three.run, number)
+
+        return len(await asyncio.gather(*(one(number) for number in range(count))))
+
+
 class Context(BaseModel):
     """What each step of a `Chain` is told of the run and of what it belongs to: as large as what a graph's are told."""
 
@@ -185,7 +212,7 @@ async def serve(role: str, queue: str) -> None:
     worker = Worker(
         client,
         task_queue=queue,
-        workflows=[] if role == "attempts" else [Sequence, FanOut, Items, Chain],
+        workflows=[] if role == "attempts" else [Sequence, FanOut, Items, Three, Children, Chain],
         activities=[] if role == "orchestrator" else [script_activity(threads), add_one],
         max_concurrent_activities=SLOTS,
         disable_eager_activity_execution=role != "eager",

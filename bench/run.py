@@ -12,7 +12,7 @@ from typing import Any
 from bench.by_hand import SCRIPT, FanOut, Sequence
 from bench.harness import EAGER, Bench, bench, machine, paired, seconds
 from bench.large import large
-from bench.map import items
+from bench.map import items, subgraphs
 from bench.queries import queries
 from bench.recovery import recovery
 from bench.replay import replay
@@ -63,6 +63,7 @@ CASES: dict[str, Callable[[Bench, int], Awaitable[dict[str, Any]]]] = {
     "fanout": fanout,
     "replay": replay,
     "map": items,
+    "subgraphs": subgraphs,
     "large": large,
     "queries": queries,
     "recovery": recovery,

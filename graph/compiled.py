@@ -198,6 +198,8 @@ class Over(Model):
     guard_per_item: bool = False
     isolation: Literal["shared", "item"] = "shared"
     """Whether pure items may share an instance of the sandbox, or each has one of its own."""
+    apart: bool = False
+    """Whether each item is a run of its own, and not worked on inside a chunk."""
 
 
 class Limits(Model):

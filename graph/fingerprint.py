@@ -43,7 +43,7 @@ def _node(node: CompiledNode) -> dict[str, JSON]:
     data = node.model_dump(by_alias=True, exclude={"name", "line", "column", "description", "inline"})
     data["uses"] = sorted(data["uses"])
     if data["over"]:
-        del data["over"]["isolation"]  # it changes no outcome
+        del data["over"]["isolation"], data["over"]["apart"]  # they change no outcome
         source = data["over"].pop("source")
         if source:  # where its folder lies may differ from machine to machine
             data["over"]["source"] = {key: value for key, value in source.items() if key != "root"}

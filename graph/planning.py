@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from graph.compiled import CompiledGraph, CompiledNode, Implementation
 from graph.expressions import parse_template
 from graph.plan import NodePlan, Plan
+
+IN_CHUNK: Final = frozenset({"script", "function", "value", "infer"})
+"""The kinds of node that need no workflow."""
 
 
 def plan_of(graph: CompiledGraph) -> Plan:
@@ -56,6 +60,13 @@ def _node_plan(graph: CompiledGraph, node: CompiledNode) -> NodePlan:
 def is_pure(implementation: Implementation) -> bool:
     """Whether the same input always gives the same output."""
     return implementation.kind == "value" or (implementation.kind == "script" and not implementation.models)
+
+
+def fits_chunk(graph: CompiledGraph) -> bool:
+    """Whether an item of a map can pass through ``graph`` inside a chunk: nothing in it needs a workflow."""
+    return all(
+        node.over is None and all(each.kind in IN_CHUNK for each in node.implementations) for node in graph.nodes
+    )
 
 
 def _output_node(graph: CompiledGraph) -> str | None:

@@ -139,6 +139,7 @@ class SavedExecution(Strict):
     error: SavedError | None
     usage: SavedUsage
     items: dict[str, Number] | None = None
+    passed: Ref | None = None
     progress: SavedProgress | None = None
 
 

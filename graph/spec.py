@@ -371,6 +371,9 @@ class NodeSpec(Spec):
     isolation: Literal["shared", "item"] | None = Field(
         None, description="`item`: a fresh sandbox for each item, though they are pure. Default `shared`."
     )
+    run: Literal["child"] | None = Field(
+        None, description="`child`: each item of a map over a graph is a child run, though it could do without."
+    )
     repeat: RepeatSpec | None = Field(None, description="Makes the node a loop.")
     output_schema: SchemaOrFile = None
     accept: Accepts | None = Field(None, description="Further checks of the output, in order.")

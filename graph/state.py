@@ -170,6 +170,8 @@ class Execution:
     usage: Usage = field(default_factory=Usage)
     items: dict[str, JSON] | None = None
     """A map's counts: items, succeeded, failed, escalated, skipped."""
+    passed: dict[str, JSON] | None = None
+    """Of a map whose items pass through a graph: what its nodes came to for each, as a stored list (a `Ref`'s JSON)."""
     progress: Progress | None = None
     """Where it stands, until it concludes. In snapshots only."""
 
@@ -182,7 +184,8 @@ class Execution:
             "error": self.error.to_json() if self.error else None,
             "usage": self.usage.to_json(),
         }
-        return data if self.items is None else {**data, "items": self.items}
+        maps: dict[str, JSON] = {"items": self.items, "passed": self.passed}
+        return {**data, **{key: value for key, value in maps.items() if value is not None}}
 
     def to_snapshot(self) -> dict[str, JSON]:
         """`to_json`, with what is needed to go on."""
@@ -199,6 +202,7 @@ class Execution:
             Error.from_json(data["error"]),
             Usage.from_json(data["usage"]),
             data.get("items"),
+            data.get("passed"),
             Progress.from_json(data["progress"]) if data.get("progress") else None,
         )
 

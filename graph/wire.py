@@ -299,7 +299,8 @@ class CollectRequest(Compact):
 
 class Collected(Compact):
     """A map's output. ``error`` is set when the map failed; ``escalated`` lists escalated items in the store, by
-    queue, and ``samples`` holds the first few of each: index, code, reason, and the item if it is small."""
+    queue, and ``samples`` holds the first few of each: index, code, reason, and the item if it is small. ``passed``, of
+    items that pass through a graph, is the stored list of what its nodes came to for each."""
 
     output: Value
     counts: dict[str, int]
@@ -307,6 +308,7 @@ class Collected(Compact):
     error: dict[str, Any] | None = None
     escalated: dict[str, Ref] = {}
     samples: dict[str, list[dict[str, JSON]]] = {}
+    passed: Ref | None = None
 
 
 class EvaluateRequest(Compact):

@@ -85,6 +85,7 @@ class MapRun:
         if collected is None:
             return None
         self.execution.items = {"items": pinned, **collected.counts}
+        self.execution.passed = collected.passed.model_dump(mode="json") if collected.passed else None
         await self._escalate(collected)
         if collected.error is not None:
             error = Error(**collected.error)

@@ -28,14 +28,15 @@ from graph.compiling.sources import compile_items, compile_source, missing_grant
 from graph.compiling.waits import REPLY, check_wait_options, compile_wait, reply_check
 from graph.mends import KIND_LIKE
 from graph.nearest import suggest
+from graph.planning import fits_chunk
 from graph.problems import Path
 from graph.spec import KINDS, NodeSpec, OverSpec
 from graph.values import JSON
 from graph.world import FunctionInfo
 
-MAP_KINDS = ("script", "function", "infer", "value")
+MAP_KINDS = ("script", "function", "infer", "value", "graph")
 LOOP_KINDS = ("script", "function", "infer", "activity", "graph")
-MAP_OPTIONS = ("batch", "concurrency", "tolerate", "allow_empty", "isolation")
+MAP_OPTIONS = ("batch", "concurrency", "tolerate", "allow_empty", "isolation", "run")
 DEFAULT_CONCURRENCY = 8
 
 
@@ -163,9 +164,12 @@ class NodeCompiler:
         if kind == "wait":
             check_wait_options(self._context, self._spec, self._path, self._holder)
         elif self._is_map and kind not in MAP_KINDS:
-            message = f"`over` on {'an activity' if kind == 'activity' else 'a graph'} isn't available in this version"
+            message = "`over` on an activity isn't available in this version"
             hint = "use a script, a function or a model call for the items"
             place.problem("unsupported", message, (*self._path, "over"), hint, key=True)
+        if self._is_map and self._spec.run is not None and kind != "graph":
+            message = f"`run` is for maps over a graph, and `{name}` is a {kind}"
+            place.problem("misplaced_key", message, (*self._path, "run"), "leave it out", key=True)
         if self._is_loop and kind not in LOOP_KINDS:
             message = f"a `{kind}` node can't repeat: it computes nothing new"
             hint = "put it into a child graph, and repeat that" if kind == "wait" else "use a script"
@@ -281,7 +285,13 @@ class NodeCompiler:
             tolerate_percent=float(failures[:-1]) if failures and failures.endswith("%") else None,
             guard_per_item=self._guard(),
             isolation=spec.isolation or "shared",
+            apart=self._is_apart(),
         )
+
+    def _is_apart(self) -> bool:
+        """Whether each item must be, or is to be, a run of its own."""
+        child = self.draft.child
+        return self._spec.run == "child" or (child is not None and not fits_chunk(child))
 
     def _source(self, over: OverSpec, at: Path) -> Source | None:
         """Where the items come from; None: they are a template's (or wrong)."""
