@@ -57,7 +57,7 @@ class AttemptActivities:
     async def _attempt(self, request: AttemptRequest) -> AttemptResult:
         node, env = await self._environment(request)
         first = request.implementation == 0
-        outcome = await perform(node, env, await self._try(request), guard=first, default="input")
+        outcome = await perform(node, env, await self._try(request), guard=first, default=env.default)
         if outcome.failure is not None:
             raise as_application_error(outcome.failure.code, outcome.record())
         return await accepted(self._tools, node, outcome)
@@ -95,10 +95,10 @@ class AttemptActivities:
         if wait is not None:
             return await bind_wait(wait, env)
         if call is None:
-            input = await bind_input(node, env, "input")
+            input = await bind_input(node, env, env.default)
             outcome.input = digest(encode(input))
             return Bound(value=await self._tools.store.as_value(input), input=outcome.input)
-        args = [await bind_input(node, env, "input")] if call.args is None else await env.bind(call.args)
+        args = [await bind_input(node, env, env.default)] if call.args is None else await env.bind(call.args)
         data = encode(args[0] if call.args is None else args)
         outcome.input = digest(data)
         if len(data) > ARGUMENTS_LIMIT:
@@ -124,7 +124,7 @@ class AttemptActivities:
                         raise loop_exhausted(node.repeat.until, request.round)
                     return AttemptResult(output=request.output, done=False)
                 if node.checks:
-                    input = await bind_input(node, env, "input") if node.has_input else None
+                    input = await bind_input(node, env, env.default) if node.has_input else None
                     await run_checks(node, env, input, output, outcome.meter.usage)
         except Failure as failure:
             outcome.failure = failure

@@ -14,19 +14,19 @@ from typing import Any, Final
 from temporalio import activity
 
 from activities.items import SHORT
-from activities.lists import ListWriter, put_map, put_plain
+from activities.lists import ListWriter, get_list, pick, put_map, put_plain
 from activities.merging import in_order, merge
 from activities.pinning import map_of
-from activities.results import Part
+from activities.results import Part, Results
 from activities.store import Store
-from activities.stored import StoredMap
+from activities.stored import StoredMap, load_value
 from activities.tools import Tools
 from graph.compiled import CompiledNode
 from graph.limits import MIB
 from graph.lists import Index, MapOutput
 from graph.state import ITEM_STATUSES
 from graph.values import JSON, KIB, Ref, Value, digest, encode, trim
-from graph.wire import COLLECT, FOLD, Collected, CollectRequest, FoldRequest
+from graph.wire import COLLECT, FOLD, GATHER, Collected, CollectRequest, FoldRequest, GatherRequest, ItemDone
 
 SAMPLE: Final = 3
 """Escalated items that an entry shows itself."""
@@ -48,6 +48,21 @@ class CollectActivities:
     async def fold(self, request: FoldRequest) -> Ref:
         """Store references to results as one list, since they grow many."""
         return await self._tools.store.put_json([ref.model_dump(mode="json") for ref in request.refs])
+
+    @activity.defn(name=GATHER)
+    async def gather(self, request: GatherRequest) -> Ref:
+        """Store how items' own runs ended as the results of a chunk. Raises StoreError, Failure."""
+        store, results = self._tools.store, Results()
+        lost = sorted(done.number for done in request.done if done.error is not None)
+        items = {found.number: found.value async for found in pick(store, await get_list(store, request.items), lost)}
+        for done in request.done:
+            if done.error is not None:
+                results.lost(done.number, ended(done, items[done.number]))
+            elif done.output is None:
+                results.skipped(done.number)
+            else:
+                results.succeeded(done.number, encode(await load_value(store, done.output)))
+        return await results.part(store)
 
     @activity.defn(name=COLLECT)
     async def collect(self, request: CollectRequest) -> Collected:
@@ -79,6 +94,23 @@ class CollectActivities:
             samples=lost.samples,
             passed=await put_plain(store, passed) if passed.pages else None,
         )
+
+
+def ended(done: ItemDone, item: JSON) -> dict[str, JSON]:
+    """What people may want to know of an item whose run failed. It was handed over by that run, if at all."""
+    error = done.error or {}
+    return {
+        "status": "escalated" if done.escalated else "failed",
+        "queue": None,
+        "class": error.get("failure_class"),
+        "code": error.get("code"),
+        "reason": error.get("message"),
+        "check": (error.get("details") or {}).get("check"),
+        "attempts": done.attempts,
+        "rejected": None,
+        "history": [],
+        "item": item,
+    }
 
 
 async def kept(store: Store, output: MapOutput, inline: int) -> tuple[Value, str]:
@@ -117,7 +149,7 @@ class Lost:
             first = first or each
             counts[each["status"]] += 1
             await failures.add(number, encode({key: each[key] for key in FAILURE_KEYS}))
-            if each["status"] != "escalated":
+            if each["queue"] is None:
                 continue
             await queues.add(each["queue"], {key: each[key] for key in ESCALATED_KEYS})
         async for _, told in in_order(store, within):

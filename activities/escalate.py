@@ -71,11 +71,11 @@ async def input_for_people(node: CompiledNode, env: Environment) -> Value | None
     """The node's input, verbatim: of an activity with arguments, these. None if it has none (a map, a value), or if it
     couldn't be bound: that is why the node failed. Raises StoreError."""
     own = node.implementations[0]
-    if node.over is not None or own.kind == "value":
+    if (node.over is not None and env.scope.item is None) or own.kind == "value":
         return None
     args = own.activity.args if own.activity else None
     try:
-        input = await bind_input(node, env, "input") if args is None else await env.bind(args)
+        input = await bind_input(node, env, env.default) if args is None else await env.bind(args)
         return await env.tools.store.as_value(input, HEADER_LIMIT)
     except Failure:
         return None

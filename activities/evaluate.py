@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from activities.lists import dense
+from activities.lists import dense, get_list, pick
 from activities.sandbox import SandboxLimits
 from activities.store import StoreError
 from activities.stored import KEYS, Stored, StoredList, StoredMap, check_whole, find, open_stored, resolve_stored
@@ -19,7 +19,7 @@ from graph.lists import Index
 from graph.resolve import resolve
 from graph.spec_errors import json_type
 from graph.values import JSON, Value, check_depth, encode
-from graph.wire import Scope
+from graph.wire import ItemAt, Scope
 
 
 @dataclass
@@ -46,6 +46,11 @@ class Environment:
         """The same with more names at hand."""
         return replace(self, names={**self.names, **names})
 
+    @property
+    def default(self) -> str:
+        """The name of the value that is a node's input when none is written."""
+        return "input" if self.scope.item is None else "item"
+
     async def values(self, roots: Sequence[str]) -> dict[str, JSON]:
         """The values of ``roots``, whole. A node without a value is None. Raises as `evaluate`."""
         return {root: await self._resolve(root, HostPlan(root)) for root in roots}
@@ -63,6 +68,9 @@ class Environment:
     async def _fetch(self, root: str) -> JSON | Stored:
         if root == "run":
             return self.scope.run.model_dump()
+        item = self.scope.item
+        if item is not None and root in ("item", "index"):
+            return item.number if root == "index" else await self._item(item)
         value: Value | None
         if root == "input":
             value = self.scope.input
@@ -76,6 +84,12 @@ class Environment:
             if value.ref is not None and value.ref.form is not None:
                 return await open_stored(self.tools.store, value.ref)
             return await self.tools.store.load(value)
+
+    async def _item(self, item: ItemAt) -> JSON:
+        with reading("item"):
+            async for _, value in pick(self.tools.store, await get_list(self.tools.store, item.items), [item.number]):
+                return value
+        raise Failure("invalid_input", f"there is no item {item.number}")
 
     async def _unpack(self, root: str) -> Value | None:
         for pack in self.scope.packs:

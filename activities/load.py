@@ -28,10 +28,10 @@ from graph.compiled import CompiledGraph
 from graph.errors import LoadError, Problem
 from graph.language import check_language
 from graph.paging import join
-from graph.planning import plan_of
+from graph.planning import item_plan, plan_of
 from graph.snapshot import Snapshot
 from graph.values import JSON, Ref, Value
-from graph.wire import LOAD, RESTORE, SAVE, Continued, Loaded, LoadRequest, Page
+from graph.wire import LOAD, RESTORE, SAVE, Apart, Continued, Loaded, LoadRequest, Page
 from graph.world import World
 
 INPUT_INLINE = 2 * 1024
@@ -56,7 +56,15 @@ class LoadActivities:
         """Compile and store a graph, or take up one that a parent run stored. Raises LoadError, StoreError, Failure."""
         check_language("the run asks for", request.language)
         if request.continued is not None:
-            return await self._continue(request.continued)
+            return await self._continue(request.continued, request.apart)
+        if request.apart is not None:
+            graph = await self._tools.graph(request.apart.scope.graph)
+            return Loaded(
+                plan=item_plan(graph, request.apart.node),
+                graph=request.apart.scope.graph,
+                input=request.apart.scope.input,
+                search_attributes=await self._search_attributes(),
+            )
         if request.resume is not None and request.compiled is None:
             return await self._resume(request, *await take_up(self._tools, request.resume, request.redrive))
         if request.resume is not None and (before := await child_in_flight(self._tools, request)):
@@ -97,12 +105,12 @@ class LoadActivities:
             pages=await store_pages(self._tools, snapshot.model_copy(update={"input": value})),
         )
 
-    async def _continue(self, continued: Continued) -> Loaded:
+    async def _continue(self, continued: Continued, apart: Apart | None) -> Loaded:
         """Go on from pages that the run saved itself, in a fresh history."""
         data = join([await self._tools.store.get_json(ref) for ref in continued.pages])
         snapshot, graph = await checked(self._tools, data, redrive=False)
         return Loaded(
-            plan=plan_of(graph),
+            plan=item_plan(graph, apart.node) if apart else plan_of(graph),
             graph=snapshot.compiled,
             input=snapshot.input,
             search_attributes=await self._search_attributes(),

@@ -25,6 +25,8 @@ class NodePlan(Compact):
     map: bool = False
     concurrency: int | None = None
     """Items of a map at once, at most."""
+    apart: bool = False
+    """Whether each item of a map is a run of its own."""
     max_rounds: int | None = None
     task_queue: str | None = None
     child: Ref | None = None

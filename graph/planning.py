@@ -26,6 +26,22 @@ def plan_of(graph: CompiledGraph) -> Plan:
     )
 
 
+def item_plan(graph: CompiledGraph, name: str) -> Plan:
+    """The plan of a run for one item of the map ``name``: its node alone, with its ladder. Raises KeyError."""
+    node = _node_plan(graph, graph.node(name))
+    alone: dict[str, object] = {
+        "uses": [],
+        "after": {},
+        "deadline": None,
+        "optional": False,
+        "map": False,
+        "apart": False,
+    }
+    node = node.model_copy(update={**alone, "concurrency": None})
+    title = f"{graph.name}.{name}"
+    return Plan(name=title, fingerprint=graph.fingerprint, nodes=[node], output_node=name, output_uses=[name])
+
+
 def sinks(nodes: Sequence[CompiledNode]) -> list[str]:
     """The nodes that no other reads or follows, in file order; one that only handles another's failure leaves that
     one a sink."""
@@ -49,6 +65,7 @@ def _node_plan(graph: CompiledGraph, node: CompiledNode) -> NodePlan:
         optional=node.optional,
         map=node.over is not None,
         concurrency=node.over.concurrency if node.over else None,
+        apart=node.over is not None and node.over.apart,
         pure=graph.stretch and node.over is None and is_pure(own),
         max_rounds=node.repeat.max_rounds if node.repeat else None,
         task_queue=own.activity.task_queue if own.activity else None,

@@ -21,6 +21,7 @@ PIN: Final = "pin"
 CHUNK: Final = "chunk"
 REROUTE_CHUNK: Final = "reroute_chunk"
 FOLD: Final = "fold"
+GATHER: Final = "gather"
 COLLECT: Final = "collect"
 EVALUATE: Final = "evaluate"
 ESCALATE: Final = "escalate"
@@ -47,15 +48,31 @@ class RunInfo(Compact):
     started: str
 
 
+class ItemAt(Compact):
+    """One item of a pinned list."""
+
+    items: Ref
+    number: int
+
+
 class Scope(Compact):
     """What a node's expressions may read. ``graph`` is the compiled graph. ``nodes`` maps the nodes it uses to
-    their values (None: it has none). ``packs`` are stored objects ``{node: value}`` that complete ``nodes``."""
+    their values (None: it has none). ``packs`` are stored objects ``{node: value}`` that complete ``nodes``. ``item``
+    is the one that a run of its own is for."""
 
     graph: Ref
     run: RunInfo
     input: Value
     nodes: dict[str, Value | None] = {}
     packs: list[Ref] = []
+    item: ItemAt | None = None
+
+
+class Apart(Compact):
+    """One item of a map, to be a run of its own: the map's node, and what its expressions may read."""
+
+    scope: Scope
+    node: str
 
 
 class Continued(Compact):
@@ -66,7 +83,8 @@ class Continued(Compact):
 
 
 class LoadRequest(Compact):
-    """Resolve, compile and store a graph. A child run gives ``compiled`` and ``value`` instead of graph and input."""
+    """Resolve, compile and store a graph. A child run gives ``compiled`` and ``value`` instead of graph and input; the
+    run of a map's item says which with ``apart``."""
 
     graph: JSON = None
     input: JSON = None
@@ -76,6 +94,7 @@ class LoadRequest(Compact):
     redrive: bool = False
     language: int | None = None
     continued: Continued | None = None
+    apart: Apart | None = None
 
 
 class Loaded(Compact):
@@ -272,6 +291,8 @@ class MapRequest(Compact):
     count: int
     concurrency: int
     progress: MapProgress
+    apart: bool = False
+    """Whether each item is a run of its own."""
 
 
 class ItemsTold(Compact):
@@ -279,6 +300,24 @@ class ItemsTold(Compact):
 
     node: str
     counts: dict[str, Any]
+
+
+class ItemDone(Compact):
+    """How an item's own run ended: with ``output``, with an ``error`` (the state's), or neither: its guard was false.
+    ``escalated``: it was handed over to people."""
+
+    number: int
+    output: Value | None = None
+    error: dict[str, Any] | None = None
+    escalated: bool = False
+    attempts: int = 0
+
+
+class GatherRequest(Compact):
+    """Store how the runs of some ``items`` ended as the results of a chunk."""
+
+    items: Ref
+    done: list[ItemDone]
 
 
 class FoldRequest(Compact):

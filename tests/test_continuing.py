@@ -216,3 +216,15 @@ async def test_what_a_run_hands_to_itself_is_checked_when_people_give_it(runs: R
         handle = await runs.start_raw({"continued": given})
         failed = await runs.failure(handle)
         assert failed.code in ("bad_request", "bad_snapshot", "blob_missing")
+
+
+async def test_the_run_of_a_maps_items_continues_as_new_between_their_runs(runs: Runs) -> None:
+    node = {"over": "${input}", "activity": {"name": "step", "args": ["${item}"]}, "concurrency": 4}
+    handle = await runs.start({"nodes": {"work": node}, "output": "${work}"}, list(range(40)))
+    output = (await handle.result())["result"]
+    assert output["values"] == list(range(1, 41))
+    assert output["indexes"] == list(range(40))
+    await chain(runs, handle)
+    items = runs.client.get_workflow_handle(f"{handle.id}/work/1.0")
+    first = (await items.describe()).raw_description.workflow_execution_info.first_run_id
+    assert len(await chain(runs, runs.client.get_workflow_handle(items.id, first_execution_run_id=first))) > 2

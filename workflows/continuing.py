@@ -11,7 +11,7 @@ from temporalio import workflow
 from graph.paging import pages
 from graph.snapshot import PAGE_LIMIT
 from graph.values import JSON, Ref
-from graph.wire import SAVE, Continued, LoadRequest, Page
+from graph.wire import SAVE, Apart, Continued, LoadRequest, Page
 from workflows.calls import AttemptFailed, call
 from workflows.record import Record
 
@@ -22,11 +22,13 @@ many events to restore."""
 
 
 class Continuing:
-    """When and how a run goes on in a fresh history. ``child``: whether it is another run's child."""
+    """When and how a run goes on in a fresh history. ``child``: whether it is another run's child; ``apart``: which
+    item's it is, if it is one's."""
 
-    def __init__(self, record: Record, *, child: bool) -> None:
+    def __init__(self, record: Record, *, child: bool, apart: Apart | None) -> None:
         self.record = record
         self.child = child
+        self.apart = apart
         self._begun = workflow.info().get_current_history_length()
 
     def wanted(self) -> bool:
@@ -52,7 +54,9 @@ class Continuing:
         while self.due():
             parts = pages(self.record.snapshot("running", None).to_json(), PAGE_LIMIT)
             if parts == saved:
-                workflow.continue_as_new(LoadRequest(continued=Continued(pages=refs, child=self.child)))
+                workflow.continue_as_new(
+                    LoadRequest(continued=Continued(pages=refs, child=self.child), apart=self.apart)
+                )
             try:
                 refs = [
                     await call(SAVE, Page(page=part), Ref, summary="save for a fresh history", timeout=SAVE_TIMEOUT)

@@ -120,7 +120,9 @@ class MapRun:
 
     async def _items(self, scope: Scope, items: Ref, count: int, attempt: Attempt) -> MapProgress:
         """Run every item up its ladder: what that gave. What one chunk can't do in time is a run of its own."""
-        if count > CHUNK_ITEMS and workflow.patched("run-map"):
+        if self.node.apart:
+            done = MapProgress(ranges=[(0, count)] if count else [])
+        elif count > CHUNK_ITEMS and workflow.patched("run-map"):
             done = MapProgress(ranges=first_ranges(count, self.node.concurrency or 1))
         else:
             done = await self._chunks(scope, items, count, attempt)
@@ -132,6 +134,7 @@ class MapRun:
                 count=count,
                 concurrency=self.node.concurrency or 1,
                 progress=done,
+                apart=self.node.apart,
             )
             id = f"{self.record.run.id}/{self.node.name}/{self.execution.id}.{attempt.index}"
             done = await self._run_map(request, id, attempt)

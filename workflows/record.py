@@ -51,6 +51,8 @@ class Record:
         self.replies: dict[str, Value] = {}
         """Replies that came before their nodes wait for them."""
         self.ignored = Ignored()
+        self.outer: Scope | None = None
+        """What the node of an item's own run may read: what the map's may."""
         self._last_id = 0
         self._packed: dict[tuple[str, ...], Scope] = {}
 
@@ -208,6 +210,12 @@ class Record:
         if status == "failed" and not node.optional:
             self.failures.append(node.name)
 
+    def item(self) -> dict[str, JSON]:
+        """Of an item's own run: whether the item was handed over to people, and how many attempts it took."""
+        (name,) = self.nodes
+        attempts = sum(len(execution.attempts) for execution in self.nodes[name].executions)
+        return {"escalated": any(entry.node == name for entry in self.escalations), "attempts": attempts}
+
     def forget(self, node: NodePlan, reason: str) -> None:
         """The guard was false: the node is skipped, and its execution never was."""
         self.nodes[node.name].executions.pop()
@@ -215,6 +223,8 @@ class Record:
 
     async def scope(self, names: list[str]) -> Scope:
         """What an activity needs to bind: values of ``names`` as they are, or packed away if together too large."""
+        if self.outer is not None:
+            return self.outer
         packed = self._packed.get(tuple(names))
         if packed is not None:  # an attempt before this one; values never change once there
             return packed

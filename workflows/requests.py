@@ -4,6 +4,7 @@ exception here would make Temporal retry the workflow task for ever."""
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,10 +16,17 @@ from temporalio.exceptions import ApplicationError
 from graph.errors import Failure, OperateError
 from graph.nearest import suggest
 from graph.values import ANSWER_LIMIT, DEPTH_LIMIT, JSON, check_depth, encode
-from graph.wire import Continued, LoadRequest
+from graph.wire import LoadRequest
 from workflows import logs
 
 KEYS = ("graph", "input", "resume", "redrive", "language")
+INTERNAL = {
+    "continued": "a run hands to itself",
+    "compiled": "a parent run sends",
+    "apart": "the run of a map's items sends",
+}
+PASSED = ("compiled", "value", "resume", "continued", "apart")
+"""What runs give one another."""
 SNAPSHOT_LEVELS = 10
 """Levels of a snapshot around the values in it."""
 EXAMPLE = """{"graph": "examples/licenses/graph.yaml", "input": {...}}"""
@@ -71,10 +79,9 @@ def read_request(raw: RawValue) -> LoadRequest:
         raise refusal("bad_request", f"the run's input can't be read: {error}") from None
     if not isinstance(data, dict):
         raise refusal("bad_request", f"the run's input must be an object such as {EXAMPLE}, not {json_type(data)}")
-    if "compiled" in data:
-        return read_child(data)
-    if "continued" in data:
-        return read_continued(data)
+    for key, sender in INTERNAL.items():
+        if key in data:
+            return read_internal(data, key, sender)
     for key in data:
         if key not in KEYS:
             raise refusal("bad_request", f"unknown key `{key}` in the run's input; {suggest(key, KEYS)}")
@@ -96,20 +103,13 @@ def read_request(raw: RawValue) -> LoadRequest:
     return LoadRequest(graph=graph, input=data.get("input"), resume=resume, redrive=redrive, language=language)
 
 
-def read_child(data: dict[str, Any]) -> LoadRequest:
-    """The request of a child run, sent by its parent."""
-    try:
-        return LoadRequest.model_validate({key: data.get(key) for key in ("compiled", "value", "resume")})
-    except ValidationError:
-        raise refusal("bad_request", "`compiled` is what a parent run sends; give `graph` instead") from None
-
-
-def read_continued(data: dict[str, Any]) -> LoadRequest:
-    """The request of a run that goes on in a fresh history."""
-    try:
-        return LoadRequest(continued=Continued.model_validate(data["continued"]))
-    except ValidationError:
-        raise refusal("bad_request", "`continued` is what a run hands to itself; give `graph` instead") from None
+def read_internal(data: dict[str, Any], key: str, sender: str) -> LoadRequest:
+    """What a run gives another, or itself. Raises ApplicationError."""
+    with suppress(ValidationError):
+        request = LoadRequest.model_validate({name: data[name] for name in PASSED if name in data})
+        if getattr(request, key) is not None:
+            return request
+    raise refusal("bad_request", f"`{key}` is what {sender}; give `graph` instead")
 
 
 def read_reply(raw: RawValue) -> JSON:

@@ -80,7 +80,9 @@ class RunGraph:
         loaded, record = await self._load(wanted)
         self._registered = loaded.search_attributes
         self._show("running")
-        child = wanted.compiled is not None
+        child = wanted.compiled is not None or wanted.apart is not None
+        if wanted.apart is not None:
+            record.outer = wanted.apart.scope
         if wanted.continued is not None:
             child = wanted.continued.child
         else:
@@ -88,7 +90,7 @@ class RunGraph:
         if self._error is not None:
             raise self._fail(record, self._error)
         self._replies = Replies(record)
-        schedule = Schedule(record, self._replies, Continuing(record, child=child), self._changed)
+        schedule = Schedule(record, self._replies, Continuing(record, child=child, apart=wanted.apart), self._changed)
         left = None if record.deadline is None else max(0, record.deadline - now()) / 1000
         try:
             async with asyncio.timeout(left):
@@ -160,6 +162,8 @@ class RunGraph:
         plan = record.plan
         node = plan.output_node
         value = record.values.get(node) if node else None
+        if record.outer is not None:
+            return value or Value()
         if value is not None and (child or value.ref is None):
             return value
         if value is not None and value.ref is not None and value.ref.form is None and value.size > ANSWER_LIMIT:
@@ -185,13 +189,14 @@ class RunGraph:
         return ApplicationError(message, envelope, type=error.code, non_retryable=True)
 
     def _envelope(self, record: Record, status: str) -> dict[str, Any]:
-        return {
+        envelope = {
             "status": status,
             "usage": record.usage.to_json(),
             "escalations": record.escalated,
             "failures": record.failed,
             "nodes": dict(record.statuses),
         }
+        return envelope if record.outer is None else {**envelope, "item": record.item()}
 
     def _show(self, status: str) -> None:
         """Make a change of status visible: search attributes and current details."""

@@ -14,6 +14,7 @@ from graph.wire import RUN_MAP, FailureRecord, ItemsTold, MapProgress, MapReques
 from workflows.calls import AttemptFailed
 from workflows.chunks import Chunks
 from workflows.clock import now
+from workflows.item_runs import ItemRuns
 from workflows.requests import NOTHING
 
 TOLD_EVERY = 2_000
@@ -27,7 +28,7 @@ class RunMap:
     @workflow.init
     def __init__(self, request: MapRequest) -> None:
         self._request = request
-        self._chunks = Chunks(request, self._changed)
+        self._chunks: Chunks | ItemRuns = (ItemRuns if request.apart else Chunks)(request, self._changed)
         self._stopped = False
         self._told, self._told_at = self._done(), now()
         self._telling: set[asyncio.Task[None]] = set()
@@ -76,8 +77,10 @@ class RunMap:
 
     @workflow.signal
     def stop(self, request: RawValue = NOTHING) -> None:
-        """The parent is failing: what is in flight finishes, and nothing else is begun."""
+        """The parent is failing: nothing else is begun. Chunks in flight finish; runs of items are broken off."""
         self._stopped = self._chunks.pause = True
+        if isinstance(self._chunks, ItemRuns):
+            self._chunks.stop()
 
     def _done(self) -> int:
         return sum(self._request.progress.counts.values())

@@ -34,7 +34,6 @@ from graph.spec import KINDS, NodeSpec, OverSpec
 from graph.values import JSON
 from graph.world import FunctionInfo
 
-MAP_KINDS = ("script", "function", "infer", "value", "graph")
 LOOP_KINDS = ("script", "function", "infer", "activity", "graph")
 MAP_OPTIONS = ("batch", "concurrency", "tolerate", "allow_empty", "isolation", "run")
 DEFAULT_CONCURRENCY = 8
@@ -163,10 +162,6 @@ class NodeCompiler:
             return
         if kind == "wait":
             check_wait_options(self._context, self._spec, self._path, self._holder)
-        elif self._is_map and kind not in MAP_KINDS:
-            message = "`over` on an activity isn't available in this version"
-            hint = "use a script, a function or a model call for the items"
-            place.problem("unsupported", message, (*self._path, "over"), hint, key=True)
         if self._is_map and self._spec.run is not None and kind != "graph":
             message = f"`run` is for maps over a graph, and `{name}` is a {kind}"
             place.problem("misplaced_key", message, (*self._path, "run"), "leave it out", key=True)
@@ -291,7 +286,8 @@ class NodeCompiler:
     def _is_apart(self) -> bool:
         """Whether each item must be, or is to be, a run of its own."""
         child = self.draft.child
-        return self._spec.run == "child" or (child is not None and not fits_chunk(child))
+        needs_workflow = "activity" in self._holder or (child is not None and not fits_chunk(child))
+        return needs_workflow or self._spec.run == "child"
 
     def _source(self, over: OverSpec, at: Path) -> Source | None:
         """Where the items come from; None: they are a template's (or wrong)."""
