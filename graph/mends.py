@@ -44,7 +44,7 @@ NODE: Final[dict[str, str]] = {
     **dict(_same("it belongs inside `activity: {name: ..., task_queue: ...}`", "task_queue", "queue")),
     **dict(_same("it belongs inside `grants: {...}`", "read", "models")),
     **dict(_same(SCRIPT, "code", "python", "source", "inline")),
-    **dict(_same("no commands are run: use `script` or `function`", "run", "command", "cmd", "shell", "bash")),
+    **dict(_same("no commands are run: use `script` or `function`", "command", "cmd", "shell", "bash")),
     **dict(_same("to wait is a node of its own: `wait: {for: 5m}`", "sleep", "pause", "timer", "wait_for")),
     "delay": "to wait is a node of its own, `wait: {for: 5m}`; between attempts it is `- retry: {times: 2, delay: 5s}`",
     "wait_until": "to wait is a node of its own: `wait: {until: 2030-01-31T08:00:00Z}`",

@@ -371,8 +371,10 @@ class NodeSpec(Spec):
     isolation: Literal["shared", "item"] | None = Field(
         None, description="`item`: a fresh sandbox for each item, though they are pure. Default `shared`."
     )
-    run: Literal["child"] | None = Field(
-        None, description="`child`: each item of a map over a graph is a child run, though it could do without."
+    run: Text | None = Field(
+        None,
+        description="`child`: each item of a map over a graph is a child run, though it could do without.",
+        json_schema_extra={"enum": ["child"]},
     )
     repeat: RepeatSpec | None = Field(None, description="Makes the node a loop.")
     output_schema: SchemaOrFile = None

@@ -334,7 +334,14 @@ CASES: dict[str, tuple[str, str, str, str]] = {
     ),
     "block": (nodes("a: {block: x.wasm}"), "2:7 unsupported", "`block`", ""),
     "grants_of_later": (nodes(f"a: {{{SCRIPT}, grants: {{fetch: [x]}}}}"), "unsupported", "`fetch`", ""),
-    "map_over_a_graph": (nodes("a: {graph: child.yaml, over: [1]}"), "unsupported", "a graph", ""),
+    "run_of_a_script": (nodes(f"a: {{{SCRIPT}, over: [1], run: child}}"), "misplaced_key", "a map over a graph", "out"),
+    "run_of_no_map": (nodes("a: {graph: {nodes: {b: {value: 1}}}, run: child}"), "misplaced_key", "a map", "leave"),
+    "run_of_another_kind": (
+        nodes("a: {graph: {nodes: {b: {value: 1}}}, over: [1], run: here}"),
+        "bad_value",
+        "must be `child`",
+        "",
+    ),
     "map_and_loop": (
         nodes(f"a: {{{SCRIPT}, over: [1], repeat: {{until: 'true', max_rounds: 2}}}}"),
         "misplaced_key",

@@ -90,13 +90,19 @@ def test_an_option_of_other_tools_is_answered_with_ours(key: str, mend: str) -> 
     [
         *((key, "inside `infer: {model: ..., prompt: ...}`") for key in ("model", "prompt")),
         *((key, "write `script: |`") for key in ("code", "python")),
-        *((key, "use `script` or `function`") for key in ("run", "command")),
+        *((key, "use `script` or `function`") for key in ("command", "cmd")),
     ],
 )
 def test_a_kind_of_other_tools_is_answered_with_ours_and_nothing_else(key: str, mend: str) -> None:
     (problem,) = problems(node(f"{key}: x"))
     assert problem.code == "unknown_key"
     assert mend in str(problem.hint)
+
+
+def test_a_command_to_run_is_answered_with_what_there_is() -> None:
+    (problem,) = problems(node("run: make"))
+    assert problem.code == "misplaced_key"
+    assert "use `script` or `function`" in str(problem.hint)
 
 
 def test_where_no_key_is_near_the_kinds_come_first_and_the_rest_is_elsewhere() -> None:

@@ -35,7 +35,7 @@ from graph.values import JSON
 from graph.world import FunctionInfo
 
 LOOP_KINDS = ("script", "function", "infer", "activity", "graph")
-MAP_OPTIONS = ("batch", "concurrency", "tolerate", "allow_empty", "isolation", "run")
+MAP_OPTIONS = ("batch", "concurrency", "tolerate", "allow_empty", "isolation")
 DEFAULT_CONCURRENCY = 8
 
 
@@ -134,7 +134,9 @@ class NodeCompiler:
         if not given:
             if not self._context.is_broken(*self._path, "block"):
                 broken = [cut[2] for cut in self._context.broken if cut[:2] == self._path and len(cut) == 3]
-                if not any(key in KIND_LIKE or suggest(str(key), KINDS).startswith("did") for key in broken):
+                if "run" not in self._holder and not any(
+                    key in KIND_LIKE or suggest(str(key), KINDS).startswith("did") for key in broken
+                ):
                     kinds = ", ".join(f"`{kind}`" for kind in KINDS)
                     message = f"`{self.draft.name}` has no kind: it needs one of {kinds}"
                     place.problem("no_kind", message, self._path, key=True)
@@ -158,13 +160,11 @@ class NodeCompiler:
             if option in self._holder and not self._is_map:
                 message = f"`{option}` belongs to a map, and `{name}` has no `over`"
                 place.problem("misplaced_key", message, (*self._path, option), key=True)
+        self._check_run(kind)
         if kind is None:
             return
         if kind == "wait":
             check_wait_options(self._context, self._spec, self._path, self._holder)
-        if self._is_map and self._spec.run is not None and kind != "graph":
-            message = f"`run` is for maps over a graph, and `{name}` is a {kind}"
-            place.problem("misplaced_key", message, (*self._path, "run"), "leave it out", key=True)
         if self._is_loop and kind not in LOOP_KINDS:
             message = f"a `{kind}` node can't repeat: it computes nothing new"
             hint = "put it into a child graph, and repeat that" if kind == "wait" else "use a script"
@@ -173,6 +173,18 @@ class NodeCompiler:
             message = "a `value` node has no `input`: its bindings read what they need"
             place.problem("misplaced_key", message, (*self._path, "input"), "write it inside `value`", key=True)
         self._check_grants(kind)
+
+    def _check_run(self, kind: str | None) -> None:
+        """`run: child`, and what people of other tools write so."""
+        place, at, given = self._context.place, (*self._path, "run"), self._spec.run
+        if given is None:
+            return
+        if kind != "graph" or not self._is_map:
+            message = "`run: child` is for a map over a graph"
+            hint = "no commands are run: use `script` or `function`" if given != "child" else "leave it out"
+            place.problem("misplaced_key", message, at, hint, key=True)
+        elif given != "child":
+            place.problem("bad_value", f"`run` must be `child`, not `{given[:100]}`", at)
 
     def _check_grants(self, kind: str) -> None:
         """Grants that nothing of the node can use."""
