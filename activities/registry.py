@@ -53,7 +53,14 @@ class Activities:
             *(loads.load, loads.save, loads.restore),
             *(attempts.attempt, attempts.reroute, attempts.bind, attempts.check),
             StretchActivities(self.tools).stretch,
-            *(PinActivities(self.tools).pin, chunks.chunk, chunks.reroute_chunk, results.fold, results.gather, results.collect),
+            *(
+                PinActivities(self.tools).pin,
+                chunks.chunk,
+                chunks.reroute_chunk,
+                results.fold,
+                results.gather,
+                results.collect,
+            ),
             *(outputs.evaluate, outputs.pack),
             escalations.escalate,
         ]

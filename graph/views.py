@@ -42,10 +42,11 @@ def progress(
     warnings: list[str],
     waiting: list[JSON],
     ignored: dict[str, JSON],
+    maps: Mapping[str, dict[str, JSON]],
 ) -> dict[str, JSON]:
     """How far a run is: counts of nodes by status, of map items, the nodes active now, and markdown of the same.
     ``escalations`` and ``failures`` as in the run's result; ``waiting`` as `waiting` gives it; ``ignored``: what was
-    sent and changed nothing."""
+    sent and changed nothing; ``maps``: the pace of maps under way."""
     total = len(plan.nodes)
     done = sum(counts.get(key, 0) for key in CONCLUDED)
     lines = [f"**{plan.name}**: {status}, {done} of {total} nodes concluded"]
@@ -53,6 +54,7 @@ def progress(
     if items:
         counted = ", ".join(f"{value} {key}" for key, value in items.items() if key != "items" and value)
         lines.append(f"- items: {items.get('items', 0)}" + (f", of which {counted}" if counted else ""))
+    lines += [f"- `{name}`: {in_words(found)}" for name, found in maps.items()]
     lines += [f"- {name}: {value}" for name, value in (("escalations", escalations), ("failures", failures)) if value]
     if waiting:
         more = f" and {len(waiting) - SHOWN} more" if len(waiting) > SHOWN else ""
@@ -66,6 +68,7 @@ def progress(
         "status": status,
         "nodes": {"total": total, **{key: value for key, value in counts.items() if value}},
         "items": dict(items),
+        **({"maps": dict(maps)} if maps else {}),
         "running": running[:SHOWN],
         "escalations": escalations,
         "failures": failures,
@@ -74,6 +77,23 @@ def progress(
         **ignored,
         "markdown": "\n".join(lines),
     }
+
+
+def pace(items: int, done: int, milliseconds: int) -> dict[str, JSON]:
+    """How fast a map is: of ``items``, ``done`` in so many milliseconds. No rate before the first is done."""
+    found: dict[str, JSON] = {"items": items, "done": done}
+    if not done or milliseconds <= 0:
+        return found
+    rate = done * 1000 / milliseconds
+    return {**found, "per_second": round(rate, 1), "seconds_left": round((items - done) / rate)}
+
+
+def in_words(pace: dict[str, JSON]) -> str:
+    """A map's pace for people."""
+    told = f"{pace['done']} of {pace['items']} items"
+    if "per_second" not in pace:
+        return told
+    return f"{told}, {pace['per_second']:g} a second, about {format_duration(pace['seconds_left'] * 1000)} left"
 
 
 def waiting(waits: Mapping[str, str], nodes: Mapping[str, NodeState], running: Iterable[str]) -> list[JSON]:

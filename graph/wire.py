@@ -270,7 +270,8 @@ class Back(Compact):
 
 class MapProgress(Compact):
     """Where a map stands: ranges of items not begun (start and count), items that come back, what chunks gave
-    (``results``, and ``folded`` stored lists of such), and what it came to."""
+    (``results``, and ``folded`` stored lists of such), what it came to, and when it had ``begun`` (milliseconds since
+    the epoch)."""
 
     ranges: list[tuple[int, int]] = []
     back: list[Back] = []
@@ -280,6 +281,7 @@ class MapProgress(Compact):
     usage: dict[str, Any] = {}
     fuel: int = 0
     ran: list[str] = []
+    begun: int = 0
 
 
 class MapRequest(Compact):

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from mapped import calls, scheduled
-from observing import stored
+from mapped import scheduled
 from runs import Runs
 
 ADD = "def run(input):\n    return input + 1\n"

@@ -56,6 +56,32 @@ async def test_slow_items_begun_in_their_run_go_on_in_a_workflow_of_their_own(ru
     await replayer().replay_workflow(history)
 
 
+async def test_progress_tells_how_fast_a_large_map_is_and_how_long_it_will_take(runs: Runs) -> None:
+    node = {
+        "over": NUMBERS,
+        "function": "functions_for_tests:slow",
+        "input": {"run": "${run.id}", "key": "${str(item)}", "seconds": 0.3, "value": "${item}"},
+        "concurrency": 4,
+    }
+    handle = await runs.start({"nodes": {"work": node}, "output": "${work.succeeded}"}, {"count": 150})
+
+    async def told() -> Any:
+        progress = await runs.query(handle.id, "progress")
+        return progress if "per_second" in progress.get("maps", {}).get("work", {}) else None
+
+    progress = await until(told, 40)
+    found = progress["maps"]["work"]
+    assert 0 < found["done"] < found["items"] == 150
+    assert found["seconds_left"] > 0
+    assert f"`work`: {found['done']} of 150 items, " in progress["markdown"]
+    of_items = await runs.query(items_run(runs, handle), "progress")
+    assert of_items["items"] == 150
+    assert of_items["done"] >= found["done"]
+    assert (await handle.result())["result"] == 150
+    assert "maps" not in await runs.query(handle.id, "progress")
+    await runs.replays(handle)
+
+
 async def test_items_climb_in_the_workflow_of_their_own(runs: Runs) -> None:
     node = {
         "over": NUMBERS,

@@ -127,6 +127,7 @@ class MapRun:
         else:
             done = await self._chunks(scope, items, count, attempt)
         if done.ranges or done.back:
+            done.begun = attempt.created
             request = MapRequest(
                 scope=scope,
                 node=self.node.name,

@@ -8,6 +8,7 @@ from graph.plan import NodePlan, Plan
 from graph.snapshot import Snapshot
 from graph.state import ITEM_STATUSES, Attempt, Error, Execution, NodeState, NodeStatus, Usage
 from graph.values import ARGUMENTS_LIMIT, INLINE_LIMIT, JSON, Ref, Value
+from graph.views import pace
 from graph.wire import PACK, Entry, PackRequest, RunInfo, Scope
 from workflows.calls import AttemptFailed, call
 from workflows.clock import now
@@ -54,6 +55,8 @@ class Record:
         self.outer: Scope | None = None
         """What the node of an item's own run may read: what the map's may."""
         self._last_id = 0
+        self._counted: dict[str, int] = {}
+        """When each map last told how far it is."""
         self._packed: dict[tuple[str, ...], Scope] = {}
 
     def map_items(self) -> Counter[str]:
@@ -75,6 +78,17 @@ class Record:
             execution = self.nodes[name].executions[-1]
             known = {key: counts[key] for key in ITEM_STATUSES if isinstance(counts.get(key), int)}
             execution.items = {**(execution.items or {}), **known}
+            self._counted[name] = now()
+
+    def paces(self) -> dict[str, dict[str, JSON]]:
+        """How fast the maps under way are, as far as they have told."""
+        found = {}
+        for name in self._counted:
+            if name in self.running:
+                execution, items = self.nodes[name].executions[-1], self._items(name)
+                done = sum(items.get(status, 0) for status in ITEM_STATUSES)
+                found[name] = pace(items.get("items", 0), done, self._counted[name] - execution.attempts[-1].created)
+        return found
 
     @property
     def at_rest(self) -> bool:

@@ -244,6 +244,7 @@ class RunGraph:
             record.warnings,
             views.waiting(record.waits, record.nodes, record.running) if record.counts["waiting"] else [],
             record.ignored.to_json() if record.ignored.counts else {},
+            record.paces(),
         )
 
     async def _reply(self, request: RawValue) -> dict[str, JSON]:

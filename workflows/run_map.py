@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from graph.limits import TOLD
 from graph.values import JSON
+from graph.views import pace
 from graph.wire import RUN_MAP, FailureRecord, ItemsTold, MapProgress, MapRequest
 from workflows.calls import AttemptFailed
 from workflows.chunks import Chunks
@@ -91,7 +92,7 @@ class RunMap:
         progress = self._chunks.progress
         return {
             "node": self._request.node,
-            "items": self._request.count,
+            **pace(self._request.count, self._done(), now() - self._request.progress.begun),
             **progress.counts,
             "waiting": sum(back.items.count for back in progress.back),
             "at": now(),
