@@ -284,7 +284,7 @@ class Chunk:
             try:
                 outcome = await perform(node, scope, attempt, guard=guard, default="item", graph=graph)
             except Later as later:
-                item.at.next = replace(step, delay=later.delay)
+                item.at.next = replace(step, delay=rounded(later.delay))
                 self._note_passage(item)
                 results.back(item)
                 return
@@ -377,3 +377,9 @@ def told(item: Item, code: str, failed: FailureRecord, queue: str | None) -> dic
         "history": item.at.history,
         "item": item.value,
     }
+
+
+def rounded(delay: int) -> int:
+    """A delay of so many milliseconds, somewhat longer: so that items that wait about as long come back together."""
+    step = max(100, int(10 ** (len(str(delay)) - 1)) // 4)
+    return -(-delay // step) * step

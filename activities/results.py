@@ -9,7 +9,7 @@ from typing import Any
 
 from activities.items import Item
 from activities.lists import ListWriter
-from activities.store import Store
+from activities.store import Store, StoreError
 from graph.lists import Index
 from graph.state import MOST_RAN, Usage
 from graph.values import JSON, Compact, Ref, encode
@@ -112,7 +112,11 @@ class Results:
             return None
         self._moved = False
         self._under_way = list(under_way)
-        saved = await self._save(store, numbers)
+        try:
+            saved = await self._save(store, numbers)
+        except StoreError:
+            self._moved = True
+            raise
         del self._unsaved[: len(numbers)]
         return saved
 

@@ -147,3 +147,29 @@ async def test_a_worker_killed_again_and_again_mid_map(
     calls = Counter(key for key, event in events(tmp_path).elements() if event == "start")
     assert sum(calls.values()) - 40 <= 3 * (4 + 2 * 8)
     await runs.replays(handle)
+
+
+@pytest.mark.timeout(180)
+async def test_killed_within_items_graphs_their_concluded_nodes_are_not_called_again(
+    restarting: tuple[Runs, Callable[[], Any]], tmp_path: Path
+) -> None:
+    def node(name: str, seconds: float, value: str) -> dict[str, Any]:
+        call = {"run": "${input.run}", "key": f"{name} ${{input.n}}", "seconds": seconds, "value": value}
+        return {"function": "functions_for_tests:slow", "input": call}
+
+    nodes = {"begun": node("begun", 0, "${input.n}"), "ended": node("ended", 3, "${begun + 1}")}
+    work = {
+        "over": "${[{'run': run.id, 'n': n} for n in range(4)]}",
+        "graph": {"nodes": nodes, "output": "${[begun, ended]}"},
+        "concurrency": 4,
+    }
+    runs, another = restarting
+    worker = await another()
+    handle = await runs.start({"nodes": {"work": work}, "output": "${work.values}"})
+    await until_ended(tmp_path, 4)
+    await asyncio.sleep(1.2)  # where they stand is saved: that is every 0.8 s
+    worker.kill("attempts-1")
+    assert (await handle.result())["result"] == [[n, n + 1] for n in range(4)]
+    begun = Counter(key for key, event in events(tmp_path).elements() if event == "start")
+    assert begun == {**{f"begun {n}": 1 for n in range(4)}, **{f"ended {n}": 2 for n in range(4)}}
+    await runs.replays(handle)

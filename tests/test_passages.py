@@ -3,12 +3,16 @@ calls."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 from temporalio.client import WorkflowFailureError
 
+from mapped import history_of, scheduled
+from observing import queued, stored
 from runs import Runs
+from workflows import replayer
 
 RUN = "${input.run}"
 
@@ -81,12 +85,12 @@ GRAPHS: dict[str, dict[str, Any]] = {
         "nodes": {
             "a": {
                 **call("with_feedback"),
-                "accept": ["output.feedback != None"],
+                "accept": [{"expr": "output.feedback != None"}],
                 "on_fail": [{"retry": {"times": 1, "feedback": True}}],
             }
         }
     },
-    "accept": {"nodes": {"a": {"value": "${input.n}", "accept": ["output < 7"]}}},
+    "accept": {"nodes": {"a": {"value": "${input.n}", "accept": [{"expr": "output < 7"}]}}},
     "accept a script": {
         "nodes": {
             "a": count("a", "${input.n}", accept=[{"script": "def run(input):\n    return input['output'] == 7\n"}])
@@ -118,6 +122,7 @@ async def outcome(runs: Runs, graph: dict[str, Any], input: Any) -> tuple[Any, .
         envelope = await handle.result()
     except WorkflowFailureError:
         error = (await runs.failure(handle)).envelope["error"]
+        assert error["node"] == "work", error  # the graph as such is sound
         return ("failed", error["code"], error["class"])
     await runs.replays(handle)
     return ("value", envelope["result"])
@@ -134,3 +139,115 @@ async def test_an_item_fares_as_a_child_run_does(runs: Runs, name: str) -> None:
     for function in ("count", "script", "slow", "with_feedback"):
         mine, theirs = (runs.calls(function, f"{tag}-{way}") for way in ("item", "child"))
         assert sorted(call["key"] for call in mine) == sorted(call["key"] for call in theirs), function
+
+
+async def test_an_item_whose_node_waits_comes_back_within_its_graph(runs: Runs) -> None:
+    """What had concluded isn't called again, and other items go on meanwhile."""
+    nodes = {
+        "before": count("before ${input.n}", "${input.n}"),
+        "poll": flaky(2, "${before}", key="poll ${input.n}", on_fail=[{"retry": {"times": 3, "delay": "300ms"}}]),
+        "after": count("after ${input.n}", "${poll}"),
+    }
+    work = {"over": "${[{'run': run.id, 'n': n} for n in range(5)]}", "graph": {"nodes": nodes}}
+    handle = await runs.start({"nodes": {"work": work}, "output": "${work.values}"})
+    assert (await handle.result())["result"] == list(range(5))
+    counted = Counter(call["key"] for call in runs.calls("count", handle.id))
+    assert counted == Counter([f"{name} {n}" for name in ("before", "after") for n in range(5)])
+    assert Counter(call["key"] for call in runs.calls("script", handle.id)) == {f"poll {n}": 3 for n in range(5)}
+    map_run = await history_of(runs, f"{handle.id}/work/1.0")
+    assert scheduled(await runs.replays(handle))["chunk"] == 1
+    assert scheduled(map_run)["reroute_chunk"] >= 1
+    await replayer().replay_workflow(map_run)
+
+
+async def test_nodes_escalated_within_items_are_handed_over_together(runs: Runs) -> None:
+    queue = f"within-{id(runs)}"
+    nodes = {
+        "a": {"value": {"n": "${input}"}},
+        "b": {
+            "script": "def run(input):\n    return input['n']\n",
+            "input": "${a}",
+            "accept": [{"expr": "output % 2 == 0"}],
+            "on_fail": [{"retry": 1}, {"escalate": {"queue": queue}}],
+        },
+    }
+    handle = await runs.start({"nodes": {"work": {"over": "${input}", "graph": {"nodes": nodes}}}}, [0, 1, 2, 3])
+    output = (await handle.result())["result"]
+    assert (output["values"], output["failed"]) == ([0, 2], 2)
+    (entry,) = await queued(runs, handle.id, queue)
+    assert (entry["node"], entry["count"]) == ("work", 2)
+    told = await stored(runs, entry["ref"])
+    assert [(each["index"], each["item"], each["node"], each["input"]) for each in told] == [
+        (1, 1, "b", {"n": 1}),
+        (3, 3, "b", {"n": 3}),
+    ]
+    assert [each["attempts"] for each in told] == [2, 2]
+    assert [await stored(runs, each["rejected"]) for each in told] == [1, 3]
+    await runs.replays(handle)
+
+
+async def test_what_the_nodes_of_each_item_came_to_is_kept(runs: Runs) -> None:
+    nodes = {
+        "asked": {"infer": {"model": "echo", "prompt": "say ${input}"}},
+        "checked": {
+            "script": "def run(input):\n    if input == 'say b':\n        fail('B', 'no b')\n    return input\n"
+        },
+    }
+    nodes["checked"]["input"] = "${asked}"
+    handle = await runs.start({"nodes": {"work": {"over": "${input}", "graph": {"nodes": nodes}}}}, ["a", "b"])
+    envelope = await handle.result()
+    (execution,) = (await runs.query(handle.id, "state"))["nodes"]["work"]["executions"]
+    first, second = await stored(runs, execution["passed"])
+    assert (first["index"], second["index"]) == (0, 1)
+    assert {name: node["status"] for name, node in first["nodes"].items()} == dict.fromkeys(nodes, "succeeded")
+    assert second["nodes"]["checked"]["status"] == "failed"
+    assert second["nodes"]["checked"]["error"]["code"] == "B"
+    tokens = [each["nodes"]["asked"]["usage"]["input_tokens"] for each in (first, second)]
+    assert sum(tokens) == envelope["usage"]["input_tokens"] == execution["usage"]["input_tokens"] > 0
+    await runs.replays(handle)
+
+
+async def test_no_more_items_than_allowed_are_within_their_graphs(runs: Runs) -> None:
+    nodes = {
+        "a": {
+            **call("slow", seconds=0.05, key="a", value=1),
+            "input": {"run": "${input.run}", "key": "a", "seconds": 0.05},
+        },
+        "b": {**call("slow", seconds=0.05, key="b", value=1), "after": ["a"]},
+    }
+    work = {"over": "${[{'run': run.id} for n in range(20)]}", "graph": {"nodes": nodes}, "concurrency": 3}
+    handle = await runs.start({"nodes": {"work": work}})
+    await handle.result()
+    at_once, most = 0, 0
+    for each in sorted(runs.calls("slow", handle.id), key=lambda each: each["time"]):
+        at_once += 1 if each["event"] == "start" else -1
+        most = max(most, at_once)
+    assert most == 3
+    await runs.replays(handle)
+
+
+async def test_the_ladder_of_the_map_climbs_when_an_items_graph_fails(runs: Runs) -> None:
+    nodes = {"a": {"script": "def run(input):\n    if input % 2:\n        fail('ODD', 'no')\n    return input\n"}}
+    work = {
+        "over": "${input}",
+        "graph": {"nodes": nodes},
+        "accept": [{"expr": "output != 2"}],
+        "on_fail": [{"reroute": {"value": "instead ${item}", "on": ["ODD"]}}, "escalate"],
+    }
+    handle = await runs.start({"nodes": {"work": work}}, [0, 1, 2])
+    output = (await handle.result())["result"]
+    assert output["values"] == [0, "instead 1"]
+    assert (output["failures"][0]["index"], output["escalated"]) == (2, 1)
+    await runs.replays(handle)
+
+
+@pytest.mark.parametrize("more", [{}, {"isolation": "item"}])
+async def test_many_items_pass_through_a_long_graph_with_large_values(runs: Runs, more: dict[str, Any]) -> None:
+    nodes: dict[str, Any] = {"n0": {"value": "${'x' * input}"}}
+    for number in range(1, 10):
+        nodes[f"n{number}"] = {"value": f"${{n{number - 1}}}"}
+    nodes["size"] = {"script": "def run(input):\n    return len(input)\n", "input": "${n9}"}
+    sizes = [1, 300_000, 1_000_000, 10, 40_000]
+    handle = await runs.start({"nodes": {"work": {"over": "${input}", "graph": {"nodes": nodes}, **more}}}, sizes)
+    assert (await handle.result())["result"]["values"] == sizes
+    await runs.replays(handle)

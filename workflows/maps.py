@@ -195,8 +195,13 @@ class MapRun:
             waiting.extend(done.pending)
             self._count(done.counts)
             self._spend(attempt, done)
-            if done.rest is not None and not isinstance(part, PendingItems):
-                ranges = [(done.rest, start + size - done.rest), *(each for each in waiting if isinstance(each, tuple))]
+            rest = (
+                [] if done.rest is None or isinstance(part, PendingItems) else [(done.rest, start + size - done.rest)]
+            )
+            if rest or (
+                done.pending and self.node.kinds[0] == "graph"
+            ):  # items within graphs wait for times of their own
+                ranges = [*rest, *(each for each in waiting if isinstance(each, tuple))]
                 back = [Back(items=e, due=now() + e.delay) for e in waiting if isinstance(e, PendingItems)]
                 counts = {key: n for key, n in (self.execution.items or {}).items() if key != "items"}
                 return MapProgress(ranges=ranges, back=back, results=results, counts=counts)
