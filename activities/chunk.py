@@ -20,6 +20,7 @@ from temporalio.service import RPCError
 from activities.boundary import worker_stops
 from activities.bulk import MOST_AT_ONCE, OWN, Bulk, Case
 from activities.evaluate import Environment
+from activities.implement import ALONE, Means
 from activities.items import Item
 from activities.lists import get_list, pick, read_list
 from activities.perform import Try, perform
@@ -278,11 +279,11 @@ class Chunk:
         while True:
             step = item.at.next
             attempt = Try(step.implementation, item.at.feedback, step.fuel, step.memory)
-            graph = None
+            means = ALONE
             if node.implementations[step.implementation].kind == "graph":
-                graph = (await self._passage(item, step.implementation)).run
+                means = Means(graph=(await self._passage(item, step.implementation)).run)
             try:
-                outcome = await perform(node, scope, attempt, guard=guard, default="item", graph=graph)
+                outcome = await perform(node, scope, attempt, guard=guard, default="item", means=means)
             except Later as later:
                 item.at.next = replace(step, delay=rounded(later.delay))
                 self._note_passage(item)

@@ -6,21 +6,32 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final
 
 from activities.checks import read_json
 from activities.evaluate import Environment, sandbox_limits
 from activities.models import ModelRequest
-from activities.sandbox import Cancel, Cancelled, ScriptResult
+from activities.sandbox import Cancel, Cancelled, ScriptResult, SharedInstance
 from graph.compiled import CompiledNode, Implementation
 from graph.errors import Failure
 from graph.nearest import suggest
+from graph.planning import is_pure
 from graph.state import Usage
 from graph.values import JSON, encode
 
-RunsGraph: TypeAlias = Callable[[JSON], Awaitable[JSON]]
-"""Runs a child graph on its input, and gives its output."""
+
+@dataclass(frozen=True)
+class Means:
+    """What an attempt is done with where it isn't done alone: ``graph`` runs the child graph of a `graph` node on its
+    input and gives its output; ``instance`` of the sandbox is shared by pure scripts."""
+
+    graph: Callable[[JSON], Awaitable[JSON]] | None = None
+    instance: SharedInstance | None = None
+
+
+ALONE: Final = Means()
 
 
 @dataclass
@@ -59,7 +70,7 @@ class Work:
     meter: Meter
     rejected: list[JSON]
     """Takes an answer that can't be used, for whoever is shown what was rejected."""
-    graph: RunsGraph | None = None
+    means: Means = ALONE
 
     async def run(self, input: JSON, previous: JSON = None) -> JSON:
         """The output for ``input``; ``previous`` is a loop's output before this one. Raises Failure."""
@@ -75,8 +86,8 @@ class Work:
             self.meter.ran = f"function:{self.env.tools.functions.identity(implementation.function)}"
             # A copy, since a function may change what it is given: checks and later attempts see the original.
             return await self.env.tools.functions.call(implementation.function, json.loads(encode(input)), feedback)
-        if implementation.kind == "graph" and self.graph is not None:
-            return await self.graph(input)
+        if implementation.kind == "graph" and self.means.graph is not None:
+            return await self.means.graph(input)
         raise Failure("unsupported", f"an implementation of kind `{implementation.kind}` can't run in an attempt")
 
     async def _script(self, input: JSON) -> JSON:
@@ -88,6 +99,18 @@ class Work:
         loop = asyncio.get_running_loop()
 
         feedback = encode(self.feedback.to_json()) if self.feedback else b"null"
+
+        shared = self.means.instance if is_pure(self.implementation) else None
+        if shared is not None:
+            # What fails there is run again by itself, so that what another script left behind can't be why.
+            with suppress(Failure):
+                result = await self.env.tools.run_script(
+                    lambda cancel: shared.run_script(
+                        script.text, script.file, script.line, payload, limits, feedback_json=feedback, cancel=cancel
+                    )
+                )
+                self.meter.fuel += result.fuel
+                return result.output
 
         def run(cancel: Cancel) -> ScriptResult:
             def host(name: str, request: str) -> str:

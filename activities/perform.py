@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from activities.checks import run_checks
 from activities.evaluate import Environment
-from activities.implement import Feedback, Meter, RunsGraph, Work
+from activities.implement import ALONE, Feedback, Means, Meter, Work
 from activities.places import clock
 from activities.store import StoreError
 from activities.tools import Tools
@@ -66,13 +66,12 @@ class Outcome:
 
 
 async def perform(
-    node: CompiledNode, env: Environment, attempt: Try, *, guard: bool, default: str, graph: RunsGraph | None = None
+    node: CompiledNode, env: Environment, attempt: Try, *, guard: bool, default: str, means: Means = ALONE
 ) -> Outcome:
-    """Make one attempt. Failures come back in the outcome; only cancellation, a store that is down and what ``graph``
-    raises beside failures are raised.
+    """Make one attempt. Failures come back in the outcome; only cancellation, a store that is down and what ``means``
+    raise beside failures are raised.
 
-    ``guard``: evaluate `when` too. ``default`` names the value that is the input when none is written. ``graph`` runs
-    the child graph of a `graph` node.
+    ``guard``: evaluate `when` too. ``default`` names the value that is the input when none is written.
     """
     outcome = Outcome(Meter())
     rejected: list[JSON] = []
@@ -81,7 +80,7 @@ async def perform(
             if guard and node.when is not None and not await env.condition(node.when, "the guard"):
                 outcome.skipped = True
                 return outcome
-            await _work(node, env, attempt, default, outcome, rejected, graph)
+            await _work(node, env, attempt, default, outcome, rejected, means)
     except Failure as failure:
         outcome.failure = failure
     except StoreError as error:
@@ -130,14 +129,14 @@ async def _work(
     default: str,
     outcome: Outcome,
     rejected: list[JSON],
-    graph: RunsGraph | None,
+    means: Means,
 ) -> None:
     implementation = node.implementations[attempt.implementation]
     # A value node has bindings, no input: its checks see what stands for it.
     original = await bind_input(node, env, default) if implementation.kind != "value" else None
     outcome.input = digest(encode(original))
     work = Work(
-        node, implementation, env, attempt.feedback, attempt.fuel, attempt.memory, outcome.meter, rejected, graph
+        node, implementation, env, attempt.feedback, attempt.fuel, attempt.memory, outcome.meter, rejected, means
     )
     output, rounds = await work.run(original), 1
     if node.repeat is not None:

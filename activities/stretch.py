@@ -1,7 +1,7 @@
 """The activity `stretch`: consecutive pure nodes run one after the other, in one round trip.
 
 Each is attempted as it would be by itself: its guard, its bindings, its work, its checks, its limits. What one gives,
-the next reads without a way through history.
+the next reads without a way through history. Scripts share an instance of the sandbox, with a fresh namespace each.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from temporalio import activity
 
 from activities.evaluate import Environment
+from activities.implement import Means
 from activities.perform import Outcome, Try, accepted, perform
 from activities.tools import Tools
 from graph.compiled import CompiledNode
@@ -30,6 +31,13 @@ class StretchActivities:
     @activity.defn(name=STRETCH)
     async def stretch(self, request: StretchRequest) -> Stretched:
         """Attempt the nodes in order, until one fails or enough is done. One whose source was skipped isn't begun."""
+        instance = self._tools.sandbox.shared()
+        try:
+            return await self._stretch(request, Means(instance=instance))
+        finally:
+            instance.close()
+
+    async def _stretch(self, request: StretchRequest, means: Means) -> Stretched:
         begun, size = time.monotonic(), 0
         values: dict[str, JSON] = {}
         absent: set[str] = set()
@@ -40,7 +48,7 @@ class StretchActivities:
                 absent.add(name)
                 continue
             env = Environment(self._tools, request.scope, node.limits, fetched=values)
-            outcome = await perform(node, env, Try(), guard=True, default="input")
+            outcome = await perform(node, env, Try(), guard=True, default="input", means=means)
             attempted = await self._attempted(node, outcome)
             done.append(attempted)
             if attempted.failure is not None:

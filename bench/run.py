@@ -51,6 +51,20 @@ async def sequence(on: Bench, rounds: int) -> dict[str, Any]:
     }
 
 
+async def stretch(on: Bench, rounds: int) -> dict[str, Any]:
+    """The same nodes in a graph that wants stretches."""
+    graph = {**chain(NODES), "stretch": True}
+    figures = await paired(lambda: on.ferrata(graph, {"n": 0}), lambda: on.by_hand(Sequence.__name__, NODES), rounds)
+    ours, theirs = (figures[f"{side}_seconds"]["median"] * 1000 / NODES for side in ("ferrata", "by_hand"))
+    return {
+        **figures,
+        "nodes": NODES,
+        "ferrata_ms_per_node": round(ours, 2),
+        "by_hand_ms_per_node": round(theirs, 2),
+        "times_faster": round(1 / figures["ratio"], 1),
+    }
+
+
 async def fanout(on: Bench, rounds: int) -> dict[str, Any]:
     """Nodes side by side."""
     graph = fan(WIDTH)
@@ -60,6 +74,7 @@ async def fanout(on: Bench, rounds: int) -> dict[str, Any]:
 
 CASES: dict[str, Callable[[Bench, int], Awaitable[dict[str, Any]]]] = {
     "sequence": sequence,
+    "stretch": stretch,
     "fanout": fanout,
     "replay": replay,
     "map": items,

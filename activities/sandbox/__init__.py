@@ -5,6 +5,16 @@
 """
 
 from activities.sandbox.api import Cancel, Cancelled, Host, Outcome, OutcomeError, SandboxLimits, ScriptResult
-from activities.sandbox.sandbox import Sandbox
+from activities.sandbox.sandbox import Sandbox, SharedInstance
 
-__all__ = ["Cancel", "Cancelled", "Host", "Outcome", "OutcomeError", "Sandbox", "SandboxLimits", "ScriptResult"]
+__all__ = [
+    "Cancel",
+    "Cancelled",
+    "Host",
+    "Outcome",
+    "OutcomeError",
+    "Sandbox",
+    "SandboxLimits",
+    "ScriptResult",
+    "SharedInstance",
+]

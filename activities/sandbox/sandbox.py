@@ -82,6 +82,10 @@ class Sandbox:
         finally:
             guest.close()
 
+    def shared(self) -> SharedInstance:
+        """An instance for scripts that may share one, by one thread at a time. Close it in the end."""
+        return SharedInstance(self._fresh)
+
     def script(self, source: str, filename: str, first_line: int) -> ReusedScript:
         """A script to be called many times, by one thread at a time. Close it in the end."""
         return ReusedScript(self._fresh, (_clean(source), filename, first_line))
@@ -192,46 +196,30 @@ class Sandbox:
         guest.close()
 
 
-class ReusedScript:
-    """A script and an instance that serves it alone, again and again, each time with a fresh namespace: for the items
-    of a map. An instance that trapped, ran out of something or has served long is replaced."""
+class SharedInstance:
+    """An instance that serves scripts again and again, each time with a fresh namespace. One that trapped, ran out of
+    something or has served long is replaced."""
 
-    def __init__(self, fresh: Callable[[int], Guest], script: tuple[str, str, int]) -> None:
+    def __init__(self, fresh: Callable[[int], Guest]) -> None:
         self._fresh = fresh
-        self._script = script
         self._guest: Guest | None = None
 
-    def run(
+    def run_script(
         self,
+        source: str,
+        filename: str,
+        first_line: int,
         input_json: bytes | str,
         limits: SandboxLimits,
         *,
         feedback_json: bytes | str = "null",
         cancel: Cancel | None = None,
     ) -> ScriptResult:
-        """Call ``run(input)``; arguments and errors as `Sandbox.run_script`."""
+        """Call ``run(input)`` of a script; arguments and errors as `Sandbox.run_script`."""
         call = Call(limits, None, cancel)
+        script = _clean(source), filename, first_line
         with self._instance(call) as guest:
-            return _run(guest, call, self._script, as_text(input_json), as_text(feedback_json))
-
-    def run_many(
-        self, inputs_json: bytes | str, limits: SandboxLimits, *, cancel: Cancel | None = None
-    ) -> tuple[list[tuple[JSON] | None], int]:
-        """Call ``run`` for each of a JSON list of inputs: the output of each, or None where `run` has something to say;
-        and the fuel that all took.
-
-        Raises:
-            Failure: a limit was met, by all together; or the guest trapped.
-            Cancelled: ``cancel`` was set.
-        """
-        call = Call(limits, None, cancel)
-        with self._instance(call) as guest:
-            answer = guest.call("run-many", call, *self._script, as_text(inputs_json), limits.output_bytes)
-        try:
-            found = json.loads(answer, parse_constant=_refuse_constant)
-            return [(each[0],) if each else None for each in found], call.fuel
-        except (ValueError, TypeError, LookupError, RecursionError) as error:  # the script meddled with the guest
-            raise Failure("invalid_output", f"the outputs aren't JSON: {error}") from error
+            return _run(guest, call, script, as_text(input_json), as_text(feedback_json))
 
     @contextmanager
     def _instance(self, call: Call) -> Iterator[Guest]:
@@ -255,6 +243,33 @@ class ReusedScript:
         if self._guest is not None and self._guest.alive:
             self._guest.close()
         self._guest = None
+
+
+class ReusedScript(SharedInstance):
+    """A script and an instance that serves it alone: for the items of a map."""
+
+    def __init__(self, fresh: Callable[[int], Guest], script: tuple[str, str, int]) -> None:
+        super().__init__(fresh)
+        self._script = script
+
+    def run_many(
+        self, inputs_json: bytes | str, limits: SandboxLimits, *, cancel: Cancel | None = None
+    ) -> tuple[list[tuple[JSON] | None], int]:
+        """Call ``run`` for each of a JSON list of inputs: the output of each, or None where `run` has something to say;
+        and the fuel that all took.
+
+        Raises:
+            Failure: a limit was met, by all together; or the guest trapped.
+            Cancelled: ``cancel`` was set.
+        """
+        call = Call(limits, None, cancel)
+        with self._instance(call) as guest:
+            answer = guest.call("run-many", call, *self._script, as_text(inputs_json), limits.output_bytes)
+        try:
+            found = json.loads(answer, parse_constant=_refuse_constant)
+            return [(each[0],) if each else None for each in found], call.fuel
+        except (ValueError, TypeError, LookupError, RecursionError) as error:  # the script meddled with the guest
+            raise Failure("invalid_output", f"the outputs aren't JSON: {error}") from error
 
 
 def _run(guest: Guest, call: Call, script: tuple[str, str, int], input: str, feedback: str) -> ScriptResult:
