@@ -52,14 +52,17 @@ async def sequence(on: Bench, rounds: int) -> dict[str, Any]:
 
 
 async def stretch(on: Bench, rounds: int) -> dict[str, Any]:
-    """The same nodes in a graph that wants stretches."""
-    graph = {**chain(NODES), "stretch": True}
+    """The same nodes in a graph that wants stretches. A run of one node shows what doesn't grow with the nodes."""
+    graph, one = ({**chain(count), "stretch": True} for count in (NODES, 1))
+    single = statistics.median([await seconds(lambda: on.ferrata(one, {"n": 0})) for _ in range(rounds)])
     figures = await paired(lambda: on.ferrata(graph, {"n": 0}), lambda: on.by_hand(Sequence.__name__, NODES), rounds)
     ours, theirs = (figures[f"{side}_seconds"]["median"] * 1000 / NODES for side in ("ferrata", "by_hand"))
     return {
         **figures,
         "nodes": NODES,
         "ferrata_ms_per_node": round(ours, 2),
+        "ferrata_ms_of_one_node_alone": round(single * 1000, 1),
+        "ferrata_ms_per_further_node": round((ours * NODES - single * 1000) / (NODES - 1), 2),
         "by_hand_ms_per_node": round(theirs, 2),
         "times_faster": round(1 / figures["ratio"], 1),
     }

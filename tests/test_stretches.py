@@ -204,3 +204,29 @@ async def test_a_restored_run_runs_again_only_what_had_not_concluded(runs: Runs)
     assert isinstance(result, int)
     assert scheduled(await runs.replays(second)).count("stretch") == 1
     assert keys(runs, second.id) == []
+
+
+async def test_what_a_script_does_to_its_modules_makes_no_other_fail(runs: Runs) -> None:
+    """Scripts of a stretch share an instance; one that fails there is run again in one of its own."""
+    nodes = {
+        "meddling": script("import json\ndef run(input):\n    json.dumps = None\n    return 1\n"),
+        "other": script("import json\ndef run(input):\n    return json.dumps([input])\n", input="${meddling}"),
+    }
+    await both(runs, {"nodes": nodes})
+    done = await runs.complete({"nodes": nodes, "stretch": True})
+    assert done["result"] == "[1]"
+
+
+async def test_a_script_that_runs_out_of_fuel_leaves_the_next_one_a_fresh_instance(runs: Runs) -> None:
+    nodes = {
+        "before": script(DOUBLE, input={"n": 1}),
+        "spinning": script(
+            "def run(input):\n    while True:\n        pass\n",
+            input="${before}",
+            fuel=100_000_000,
+            on_fail=[{"reroute": {"value": {"n": 3}}}],
+        ),
+        "after": script(DOUBLE, input="${spinning}"),
+    }
+    found, _ = await both(runs, {"nodes": nodes})
+    assert found["result"] == {"n": 6}
