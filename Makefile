@@ -52,10 +52,11 @@ test: setup ## Run the tests on a real server (PYTEST_ARGS="-k maps -x" to pass 
 	@$(RUN) -m pytest $(PYTEST_ARGS)
 
 chaos: export CHAOS_KILLS ?= 100
+chaos: export MAP_KILLS ?= 20
 chaos: export CHAOS_SEED ?= $(shell date +%s)
 
 chaos: setup ## Kill worker and server at random under a large run, and show what it cost (CHAOS_KILLS=100 CHAOS_SEED=...)
-	@$(RUN) -m pytest -s tests/chaos $(PYTEST_ARGS)
+	@$(RUN) -m pytest -s tests/chaos tests/test_map_losses.py $(PYTEST_ARGS)
 
 check: format-check lint types compose-check test ## Everything that CI runs
 

@@ -23,6 +23,8 @@ from worker_process import WorkerProcess
 StartWorker = Callable[..., Awaitable[WorkerProcess]]
 
 ITEMS = 60
+KILLS = int(os.environ.get("MAP_KILLS", "3"))
+"""How often a worker is killed again and again; `make chaos` sets more."""
 GRAPH = {
     "nodes": {
         "work": {
@@ -132,20 +134,22 @@ async def test_a_worker_that_is_stopped_mid_map_hands_on_what_is_not_done(
     await runs.replays(handle)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(120 + 30 * KILLS)
 async def test_a_worker_killed_again_and_again_mid_map(
     restarting: tuple[Runs, Callable[[], Any]], tmp_path: Path
 ) -> None:
     runs, another = restarting
     worker = await another()
-    handle = await runs.start(GRAPH, {"count": 40, "seconds": 0.5})
-    for _ in range(3):
+    count = 14 * KILLS
+    handle = await runs.start(GRAPH, {"count": count, "seconds": 0.5})
+    for _ in range(KILLS):
         await until_ended(tmp_path, ended(tmp_path) + 8)
         os.kill(worker.pids()["attempts-1"], signal.SIGKILL)
     result = (await handle.result())["result"]
-    assert result == {"sum": sum(range(40)), "indexes": list(range(40))}
+    assert result == {"sum": sum(range(count)), "indexes": list(range(count))}
     calls = Counter(key for key, event in events(tmp_path).elements() if event == "start")
-    assert sum(calls.values()) - 40 <= 3 * (4 + 2 * 8)
+    print(f"killed {KILLS} times: {count} items, {sum(calls.values())} calls")
+    assert sum(calls.values()) - count <= KILLS * (4 + 2 * 8)
     await runs.replays(handle)
 
 

@@ -260,6 +260,35 @@ async def test_large_items_and_results_travel_by_reference(runs: Runs) -> None:
     assert (await runs.query(done["id"], "output", "work"))["ref"]["digest"].startswith("sha256:")
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        {"script": "def run(input):\n    return input\n"},
+        {"value": "${item}"},
+        {"function": "functions_for_tests:echo", "input": {"value": "${item}"}},
+    ],
+)
+@pytest.mark.parametrize("limit", ["1MiB", "4MiB"])
+async def test_items_and_results_of_three_megabytes_are_kept_or_refused(
+    runs: Runs, work: dict[str, JSON], limit: str
+) -> None:
+    nodes = {
+        "texts": {
+            "function": "functions_for_tests:texts",
+            "input": {"count": 2, "size": 3_000_000},
+            "output_bytes": "16MiB",
+        },
+        "work": {"over": "${texts}", **work, "output_bytes": limit},
+        "told": {"value": ["${work.indexes}", "${len(first(work.values))}"]},
+    }
+    if limit == "4MiB":
+        assert (await runs.complete({"nodes": nodes}))["result"] == [[0, 1], 3_000_000]
+    else:
+        failed = await runs.fail({"nodes": nodes})
+        assert failed.code == "too_large"
+        assert "all 2 items failed; the first was item 0: the output is 3000002 bytes" in failed.message
+
+
 async def test_thousands_of_items_take_few_events(runs: Runs) -> None:
     nodes = {
         "numbers": {"function": "functions_for_tests:numbers", "input": {"count": 3500}},

@@ -181,3 +181,26 @@ async def test_a_large_output_stays_in_pages_and_reads_as_a_plain_one(runs: Runs
     escalated = await stored(runs, entry["ref"])
     assert [each["index"] for each in escalated] == list(range(4, 12_000, 5))
     await runs.replays(handle)
+
+
+async def test_a_hundred_thousand_lines_of_a_file_take_few_events(runs: Runs) -> None:
+    file = runs.log / "data" / "numbers.jsonl"
+    file.write_text("".join(f"{number % 10}\n" for number in range(100_000)))
+    work = {
+        "over": {"file": str(file)},
+        "grants": {"read": [str(file.parent)]},
+        "script": "def run(input):\n    return {'digit': input}\n",
+        "output_schema": {"type": "object", "required": ["digit"]},
+    }
+    graph = {
+        "nodes": {"work": work, "digits": {"value": "${count_by(work.values, 'digit')}"}},
+        "output": "${[digits, len(work.values), work.values[99999], work.indexes[-1]]}",
+    }
+    handle = await runs.start(graph)
+    digits, count, last, index = (await handle.result())["result"]
+    assert digits == {str(digit): 10_000 for digit in range(10)}
+    assert (count, last, index) == (100_000, {"digit": 9}, 99_999)
+    map_run = await history_of(runs, items_run(runs, handle))
+    assert len(map_run.events) < 500
+    assert len((await runs.replays(handle)).events) < 500
+    await replayer().replay_workflow(map_run)
