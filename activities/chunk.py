@@ -39,6 +39,9 @@ from graph.wire import CHUNK, REROUTE_CHUNK, ChunkRequest, ChunkResult, FailureR
 
 SAVED_EVERY: Final = 0.8
 """Seconds between two saves of what concluded."""
+SAVED_SIZE: Final = MIB
+"""Bytes that an item's input and the values of its graph's nodes may have together, to be saved while it is under way:
+they are saved again and again."""
 SAVES_KEPT: Final = 60
 """Saves after which they are made one."""
 SLICE: Final = 0.25
@@ -324,6 +327,7 @@ class Chunk:
         """Keep where an item is within its graph, for whoever goes on with it."""
         passage = self._passages.pop(item.number, None)
         item.within = passage.to_json() if passage is not None else None
+        self._results.size += passage.size if passage is not None else 0
 
     def _leave_passage(self, item: Item) -> None:
         """An item's attempt at its graph ended."""
@@ -348,9 +352,9 @@ class Chunk:
 
     async def _save(self, handle: AsyncActivityHandle) -> None:
         under_way = [
-            {**item.standing(), "within": self._passages[item.number].to_json()}
+            {**item.standing(), "within": passage.to_json()}
             for item in self._under_way.values()
-            if item.number in self._passages
+            if (passage := self._passages.get(item.number)) is not None and passage.saves and passage.size <= SAVED_SIZE
         ]
         saved = await self._results.save(self._tools.store, under_way)
         if saved is None:

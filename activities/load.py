@@ -108,7 +108,7 @@ class LoadActivities:
     async def _continue(self, continued: Continued, apart: Apart | None) -> Loaded:
         """Go on from pages that the run saved itself, in a fresh history."""
         data = join([await self._tools.store.get_json(ref) for ref in continued.pages])
-        snapshot, graph = await checked(self._tools, data, redrive=False)
+        snapshot, graph = await checked(self._tools, data, redrive=False, apart=apart.node if apart else None)
         return Loaded(
             plan=item_plan(graph, apart.node) if apart else plan_of(graph),
             graph=snapshot.compiled,

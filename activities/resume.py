@@ -18,6 +18,7 @@ from graph.errors import LoadError, Problem
 from graph.fingerprint import differences
 from graph.nearest import suggest
 from graph.paging import join, pages
+from graph.planning import item_graph
 from graph.snapshot import PAGE_LIMIT, Snapshot, bad_snapshot, check_nodes, read_snapshot, redriven
 from graph.values import ANSWER_LIMIT, INLINE_LIMIT, JSON, Ref, Value, canonical, encode
 from graph.wire import LoadRequest
@@ -40,8 +41,9 @@ async def take_up(tools: Tools, resume: dict[str, Any], redrive: bool) -> tuple[
     return await checked(tools, await given(tools, resume), redrive)
 
 
-async def checked(tools: Tools, data: JSON, redrive: bool) -> tuple[Snapshot, CompiledGraph]:
-    """The snapshot in ``data``, once it is known that a run can go on from it. Raises as `take_up`."""
+async def checked(tools: Tools, data: JSON, redrive: bool, apart: str | None = None) -> tuple[Snapshot, CompiledGraph]:
+    """The snapshot in ``data``, once it is known that a run can go on from it; ``apart``: the run of one item of the
+    map of this name. Raises as `take_up`."""
     snapshot = read_snapshot(data)
     try:
         await tools.store.get(snapshot.compiled)  # one that is known already may be asked for with another size
@@ -54,7 +56,11 @@ async def checked(tools: Tools, data: JSON, redrive: bool) -> tuple[Snapshot, Co
         raise bad_snapshot(f"the snapshot's graph can't be read: {error.message}") from error
     if graph.fingerprint != snapshot.fingerprint:
         raise bad_snapshot("the snapshot's fingerprint isn't that of its graph")
-    check_nodes(snapshot, graph, round(time.time() * 1000))
+    if apart is None and snapshot.graph != graph.name:
+        raise bad_snapshot(
+            f"it is of `{snapshot.graph}`, the run of one item of a map: resume the run that has the map"
+        )
+    check_nodes(snapshot, graph if apart is None else item_graph(graph, apart), round(time.time() * 1000))
     if redrive:
         return redriven(snapshot, graph), graph
     if is_cancelled(snapshot):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from activities.bulk import Bulk, Case, Settled
@@ -119,9 +120,9 @@ class ItemGraph:
                 made.pools[node.name] = Pool(tools, bulk, lambda fuel: spent(Usage(), fuel))
         return made
 
-    @property
+    @cached_property
     def pure(self) -> bool:
-        """Whether nobody outside can tell how many items pass through it at once."""
+        """Whether nobody outside can tell how many items pass through it at once, or how often."""
         return all(is_pure(each) for node in self.graph.nodes for each in node.implementations) and all(
             check.check != "judge" for node in self.graph.nodes for check in node.checks
         )
@@ -207,8 +208,14 @@ class Passage:
             for node in through.graph.nodes
         }
         self._values: dict[str, JSON] = {"run": run.model_dump()}
-        self._size = 0
+        self.size = 0
+        """Bytes of the input and of the values that are there."""
         self._texts: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    @property
+    def saves(self) -> bool:
+        """Whether what concluded is worth saving: what is pure does no harm when it is done again."""
+        return not self._through.pure
 
     def to_json(self) -> dict[str, JSON]:
         """Where it stands: nodes that were begun."""
@@ -239,7 +246,7 @@ class Passage:
         except LoadError as error:
             raise child_failed(error.code, error.message, {"message": error.message, "code": error.code}) from None
         self._values["input"] = input
-        self._size = len(encode(input))
+        self.size = len(encode(input))
         for name, node in self.nodes.items():
             if node.status in SETTLED:
                 self._keep(name, node)
@@ -327,12 +334,13 @@ class Passage:
             self._failures.append(node.name)
             self._stopping = self._stopping or self._through.graph.on_failure == "stop"
         self._keep(node.name, at)
-        self._on_settled()
+        if self.saves:
+            self._on_settled()
 
     def _keep(self, name: str, node: NodeAt) -> None:
         """A node is settled: others may read its value."""
         self._values[name] = node.value
-        self._size += node.size
+        self.size += node.size
 
     async def _work(self, node: CompiledNode) -> None:
         """Attempt a node until it settles or must wait. Raises StoreError."""
@@ -376,7 +384,7 @@ class Passage:
         implementation = node.implementations[step.implementation]
         pool = self._through.pools.get(node.name)
         if pool is not None and first:
-            settled = await pool.attempt(Case(self._values, self._size))
+            settled = await pool.attempt(Case(self._values, self.size))
             if settled is not None:
                 at.ladder.attempts += 1
                 at.ran = implementation.id

@@ -27,19 +27,25 @@ def plan_of(graph: CompiledGraph) -> Plan:
 
 
 def item_plan(graph: CompiledGraph, name: str) -> Plan:
-    """The plan of a run for one item of the map ``name``: its node alone, with its ladder. Raises KeyError."""
-    node = _node_plan(graph, graph.node(name))
-    alone: dict[str, object] = {
-        "uses": [],
-        "after": {},
+    """The plan of a run for one item of the map ``name``. Raises KeyError."""
+    return plan_of(item_graph(graph, name))
+
+
+def item_graph(graph: CompiledGraph, name: str) -> CompiledGraph:
+    """What a run for one item of the map ``name`` runs: its node alone, with its ladder. Raises KeyError."""
+    node = graph.node(name)
+    limits = node.limits.model_copy(update={"deadline": None})  # that is the whole map's
+    alone: dict[str, object] = {"over": None, "uses": [], "after": {}, "optional": False, "limits": limits}
+    changes = {
+        "name": f"{graph.name}.{name}",
+        "nodes": [node.model_copy(update=alone)],
+        "output": None,
+        "output_uses": [name],
+        "on_failure": "stop",
         "deadline": None,
-        "optional": False,
-        "map": False,
-        "apart": False,
+        "stretch": False,
     }
-    node = node.model_copy(update={**alone, "concurrency": None})
-    title = f"{graph.name}.{name}"
-    return Plan(name=title, fingerprint=graph.fingerprint, nodes=[node], output_node=name, output_uses=[name])
+    return graph.model_copy(update=changes)
 
 
 def sinks(nodes: Sequence[CompiledNode]) -> list[str]:

@@ -228,3 +228,27 @@ async def test_the_run_of_a_maps_items_continues_as_new_between_their_runs(runs:
     items = runs.client.get_workflow_handle(f"{handle.id}/work/1.0")
     first = (await items.describe()).raw_description.workflow_execution_info.first_run_id
     assert len(await chain(runs, runs.client.get_workflow_handle(items.id, first_execution_run_id=first))) > 2
+
+
+async def test_the_run_of_an_item_continues_as_new(runs: Runs) -> None:
+    """With what its node may read of the map's run: other nodes' values, the run's input, its item."""
+    poll = call("script", key="${item}", replies=replies(20))
+    work = {
+        "over": "${input}",
+        "activity": {"name": "step", "args": ["${before + index}"]},
+        "accept": [{"expr": "output > 99"}],
+        "on_fail": [
+            {"retry": {"times": 25, "delay": "20ms"}},
+            {"reroute": {"function": poll["function"]}},
+            {"retry": {"times": 100, "delay": "20ms"}},
+        ],
+        "input": {"run": "${run.id}", "key": "${item}", "replies": [*replies(20)[:-1], 100]},
+    }
+    graph = {"nodes": {"before": count("before", 7), "work": work}, "output": "${work}"}
+    handle = await runs.start(graph, ["a", "b"])
+    output = (await handle.result())["result"]
+    assert output["values"] == [100, 100]
+    assert sorted(keys(runs, handle.id, "script")) == ["a"] * 21 + ["b"] * 21
+    item = runs.client.get_workflow_handle(f"{handle.id}/work/2.0/1")
+    first = (await item.describe()).raw_description.workflow_execution_info.first_run_id
+    assert len(await chain(runs, runs.client.get_workflow_handle(item.id, first_execution_run_id=first))) > 2

@@ -144,3 +144,14 @@ async def test_a_failing_run_breaks_off_the_runs_of_its_items(runs: Runs) -> Non
     assert failed.code == "NO"
     assert failed.envelope["nodes"]["work"] == "cancelled"
     await runs.replays(runs.client.get_workflow_handle(failed.envelope["id"]))
+
+
+async def test_the_run_of_an_item_cannot_be_resumed_by_itself(runs: Runs) -> None:
+    nodes = {"one": {"script": "def run(input):\n    if input == 1:\n        fail('ODD', 'no')\n    return input\n"}}
+    handle = await runs.start(mapped({"nodes": nodes}, run="child"), {"items": [0, 1]})
+    await handle.result()
+    for item in (0, 1):
+        again = await runs.start_raw({"resume": {"run": f"{items_run(runs, handle)}/{item}"}, "redrive": True})
+        failed = await runs.failure(again)
+        assert failed.code == "bad_snapshot"
+        assert "resume the run that has the map" in failed.message
