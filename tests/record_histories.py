@@ -34,6 +34,18 @@ PREFIX = "history-"
 """Workflow ids begin so; a history is replayed under the id that it was recorded with, for child ids hold it."""
 FUNCTIONS = "functions_for_tests:"
 
+MAP_OF_RUNS: dict[str, Any] = {
+    "nodes": {
+        "work": {
+            "over": ["a", "b", "c"],
+            "activity": {"name": "greet", "args": ["${item}"]},
+            "accept": [{"expr": "output != 'hello b'"}],
+            "on_fail": [{"retry": 1}, {"reroute": {"value": "instead"}}],
+        }
+    }
+}
+"""A map whose items are runs of their own."""
+
 LARGE_MAP: JSON = {
     "nodes": {
         "work": {
@@ -210,6 +222,28 @@ GRAPHS: dict[str, tuple[JSON, JSON, str]] = {
     "load_failure": ({"nodes": {"work": {"valeu": 1}, "more": {"value": "${nothing}"}}}, None, "unknown_key"),
     "refused": (["no graph"], None, "bad_request"),
     "large_map": (LARGE_MAP, None, "completed"),
+    "map_over_a_graph": (
+        {
+            "nodes": {
+                "work": {
+                    "over": ["a", "b", "c"],
+                    "graph": {
+                        "nodes": {
+                            "polled": {
+                                "function": FUNCTIONS + "script",
+                                "input": {"run": "${run.id}", "replies": [{"fail": "NOT_YET"}, "ready"]},
+                                "on_fail": [{"retry": {"times": 2, "delay": "100ms"}}],
+                            },
+                            "both": {"value": "${input} ${polled}"},
+                        }
+                    },
+                }
+            }
+        },
+        None,
+        "completed",
+    ),
+    "map_of_runs": (MAP_OF_RUNS, None, "completed"),
 }
 
 
@@ -315,8 +349,25 @@ async def escalation_queue(runs: Runs) -> WorkflowHandle[Any, Any]:
     return handle
 
 
+async def run_map_of_runs(runs: Runs) -> WorkflowHandle[Any, Any]:
+    """The run that starts a run for each item of a map."""
+    handle = await runs.start(MAP_OF_RUNS, id=PREFIX + "run_map_of_runs")
+    await handle.result()
+    return runs.client.get_workflow_handle(f"{handle.id}/work/1.0")
+
+
+async def item_run(runs: Runs) -> WorkflowHandle[Any, Any]:
+    """The run of one item."""
+    handle = await runs.start(MAP_OF_RUNS, id=PREFIX + "item_run")
+    await handle.result()
+    return runs.client.get_workflow_handle(f"{handle.id}/work/1.0/1")
+
+
 KEPT = ("polling_without_continuing",)
 """Histories of earlier versions of the workflows, which can't be recorded again."""
+
+BELOW = {"run_map": "/work/1.0", "run_map_of_runs": "/work/1.0", "item_run": "/work/1.0/1"}
+"""The ends of ids of runs that others started."""
 
 RECORDINGS: dict[str, Callable[[Runs], Awaitable[WorkflowHandle[Any, Any]]]] = {
     **{name: lambda runs, name=name: ended(runs, name) for name in GRAPHS},  # type: ignore[misc]
@@ -326,6 +377,8 @@ RECORDINGS: dict[str, Callable[[Runs], Awaitable[WorkflowHandle[Any, Any]]]] = {
     "continued": continued,
     "continued_on": continued_on,
     "run_map": run_map,
+    "run_map_of_runs": run_map_of_runs,
+    "item_run": item_run,
 }
 
 

@@ -17,7 +17,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from graph.values import JSON
-from record_histories import HISTORIES, KEPT, PREFIX, RECORDINGS
+from record_histories import BELOW, HISTORIES, KEPT, PREFIX, RECORDINGS
 from runs import assert_no_task_failed
 from workflows import replayer
 
@@ -27,7 +27,7 @@ NAMES = sorted([*RECORDINGS, *KEPT])
 def recorded(name: str, text: str | None = None) -> WorkflowHistory:
     """The recorded history of this name, or ``text`` in its place."""
     text = (HISTORIES / f"{name}.json").read_text() if text is None else text
-    return WorkflowHistory.from_json(PREFIX + name, text)
+    return WorkflowHistory.from_json(PREFIX + name + BELOW.get(name, ""), text)
 
 
 def test_what_is_recorded_is_what_the_recorder_makes() -> None:
