@@ -11,7 +11,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHandle, WorkflowU
 from temporalio.exceptions import ApplicationError
 
 from graph.values import JSON
-from nodes import count, failing, failing_once_called, keys
+from nodes import count, failing, failing_once_called, keys, slow
 from observing import attempts, node_status, timers, until
 from runs import Runs
 
@@ -356,3 +356,30 @@ async def test_a_reply_and_the_runs_failure_at_once(runs: Runs) -> None:
     await asyncio.gather(*(handle.signal("reply", {"node": "ask", "value": {"ok": True}}) for _ in range(20)))
     failed = await runs.failure(handle)
     assert failed.code == "BAD"
+
+
+async def test_a_reply_that_is_being_checked_while_its_node_begins_to_wait_must_pass_all_checks(runs: Runs) -> None:
+    """Replies come about when their nodes begin to wait: whichever is first, `accept` is never passed over."""
+    nodes: dict[str, Any] = {}
+    for number in range(10):
+        nodes[f"before{number}"] = slow(0.4 + number * 0.01, key=f"before{number}")
+        nodes[f"ask{number}"] = {
+            "wait": {"reply": {"type": "string"}},
+            "accept": [{"expr": "output == 'yes'"}],
+            "after": [f"before{number}"],
+        }
+    asks = [name for name in nodes if name.startswith("ask")]
+    graph = {"nodes": nodes, "output": "${[" + ", ".join(asks) + "]}"}
+    handle = await runs.start(graph)
+
+    async def begun() -> bool:
+        return len(runs.calls("slow", handle.id)) >= 8
+
+    await until(begun)
+    await asyncio.sleep(0.35)
+    for name in asks:
+        await handle.signal("reply", {"node": name, "value": "no"})
+    await waiting(runs, handle, *asks)
+    for name in asks:
+        await update(handle, {"node": name, "value": "yes"})
+    assert await ended(runs, handle) == ["yes"] * len(asks)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from temporalio import workflow
+
 from graph.errors import OperateError
 from graph.nearest import suggest
 from graph.plan import NodePlan
@@ -54,15 +56,17 @@ class Replies:
         # One after another, so that none is lost because another was just being checked.
         async with self._locks[name]:
             self.addressee({**data, "node": name})
+            early = self.record.nodes[name].status == "idle"
             try:
-                result = await self._check(name, data["value"])
+                result = await self._check(name, data["value"], early=early)
             except AttemptFailed as failure:
                 self._spend(name, failure.usage)
                 message = f"the reply to `{name}` was refused: {failure.error.message}"
                 raise OperateError("refused", message, "mend the value; the node waits on") from failure
             self._see_open(name)  # its time may have run out meanwhile
             waiter = self._waiters.get(name)
-            if waiter is not None:
+            if waiter is not None and not (early and workflow.patched("early-reply")):
+                # One that has begun to wait meanwhile takes it from those that are kept, with all its checks.
                 waiter.take(result)
                 return {"node": name, "status": "taken"}
             if result.output is None:
@@ -116,11 +120,10 @@ class Replies:
         if name in self.record.replies or (waiter is not None and waiter.reply is not None):
             raise OperateError("not_waiting", f"the node `{name}` has its reply already")
 
-    async def _check(self, name: str, value: JSON | Value) -> AttemptResult:
-        """The checked reply. Before its node runs, only its schemas can be checked: other checks may name what isn't
-        there yet."""
+    async def _check(self, name: str, value: JSON | Value, *, early: bool = False) -> AttemptResult:
+        """The checked reply. Before its node runs (``early``), only its schemas can be checked: other checks may name
+        what isn't there yet."""
         node = self._nodes[name]
-        early = self.record.nodes[name].status == "idle"
         output = value if isinstance(value, Value) else Value(inline=value, size=len(encode(value)))
         request = CheckRequest(
             scope=await self.record.scope([] if early else list(node.sources)), node=name, output=output, early=early
