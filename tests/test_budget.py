@@ -160,3 +160,13 @@ async def test_in_a_graph_that_could_not_hold_them_large_values_lie_in_the_store
 
 def test_a_usual_graph_has_its_values_inline() -> None:
     assert {node.inline for node in compiled(GRAPHS["fan_in_of_large_values"]).graph.nodes} == {INLINE_LIMIT}
+
+
+def test_a_map_whose_items_are_runs_that_cannot_fit_is_refused() -> None:
+    ladder = [{"retry": {"times": 1_000, "delay": "1s"}}] * 2
+    node = {"over": [1], "activity": {"name": "act"}, "on_fail": ladder}
+    with pytest.raises(LoadError) as caught:
+        compile_graph(from_object({"nodes": {"work": node}}, "graph"), NoFiles())
+    (problem,) = caught.value.problems
+    assert problem.code == "too_large"
+    assert "`work` alone takes" in problem.message

@@ -130,7 +130,7 @@ class ItemRuns:
 
     def _take(self, done: ItemDone) -> None:
         self._done.append(done)
-        self._held += done.output.size if done.output is not None and done.output.ref is None else 0
+        self._held += len(done.model_dump_json())
         status = "escalated" if done.escalated else "failed"
         if done.error is None:
             status = "succeeded" if done.output is not None else "skipped"
