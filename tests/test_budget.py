@@ -12,6 +12,7 @@ from graph.budget import IN_FLIGHT, MOST_BYTES, MOST_EVENTS, MOST_PENDING, run_c
 from graph.compile import Compilation, compile_graph
 from graph.errors import LoadError, Problem
 from graph.files import NoFiles
+from graph.planning import item_graph
 from graph.source import from_object
 from graph.values import INLINE_LIMIT, JSON
 from observing import stored
@@ -162,11 +163,9 @@ def test_a_usual_graph_has_its_values_inline() -> None:
     assert {node.inline for node in compiled(GRAPHS["fan_in_of_large_values"]).graph.nodes} == {INLINE_LIMIT}
 
 
-def test_a_map_whose_items_are_runs_that_cannot_fit_is_refused() -> None:
-    ladder = [{"retry": {"times": 1_000, "delay": "1s"}}] * 2
-    node = {"over": [1], "activity": {"name": "act"}, "on_fail": ladder}
-    with pytest.raises(LoadError) as caught:
-        compile_graph(from_object({"nodes": {"work": node}}, "graph"), NoFiles())
-    (problem,) = caught.value.problems
-    assert problem.code == "too_large"
-    assert "`work` alone takes" in problem.message
+@pytest.mark.parametrize("kind", [{"activity": {"name": "act"}}, {"graph": {"nodes": {"a": {"wait": {"reply": {}}}}}}])
+def test_the_longest_ladder_of_an_item_fits_in_the_history_of_its_run(kind: dict[str, JSON]) -> None:
+    """So nothing has to be refused where the items of a map are runs of their own."""
+    ladder: JSON = [{"retry": {"times": 1_000, "delay": "1s", "feedback": True}}, "escalate"]
+    graph = compiled({"work": {"over": [1], **kind, "on_fail": ladder, "deadline": "1d"}}).graph
+    assert run_cost(item_graph(graph, "work")).events < MOST_EVENTS

@@ -20,7 +20,6 @@ from graph.budget import (
     run_cost,
 )
 from graph.compiled import CompiledGraph, CompiledNode
-from graph.planning import item_graph
 from graph.problems import Place
 from graph.values import INLINE_LIMIT, KIB
 
@@ -59,9 +58,7 @@ def fit(place: Place, graph: CompiledGraph) -> bool:
             place.problem("too_large", message, ("nodes", node.name), "move nodes into child graphs", key=True)
             return False
     warn(place, graph, largest)
-    # Where the items of a map are runs of their own, these have histories of their own.
-    apart = [node.name for node in graph.nodes if node.over is not None and node.over.apart]
-    return all(fit(place, item_graph(graph, name)) for name in apart)
+    return True
 
 
 def inline_limit(graph: CompiledGraph) -> int:
